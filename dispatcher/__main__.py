@@ -1,0 +1,190 @@
+"""`python -m dispatcher`: settings, logging, signals, run, exit status.
+
+Exit status: 0 everything drained · 1 stopped with work lost or by a fault · 2 bad configuration.
+"""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from threading import Thread
+from time import monotonic
+from uuid import uuid4
+
+from dispatcher import presence, text_stats
+from dispatcher.claims import Claims
+from dispatcher.endings import Limits
+from dispatcher.kinds import KINDS, load
+from dispatcher.loop import Loop, Times
+from dispatcher.messages import Inbox, ThreadEnded, Word
+from dispatcher.outcomes import Outcomes
+from dispatcher.pulse import Pulse
+from dispatcher.recovery import Recovery, Watch
+from dispatcher.session import Rhythm, Session
+from dispatcher.sessions import Caller, Database
+from dispatcher.settings import modules, read_settings
+from dispatcher.slots import Slots
+from sql import embedded
+from sql.log import start_log
+from sql.migrate import SchemaTooNew
+from sql.ready import await_schema
+from sql.settings import BadSettings, Settings
+
+log = logging.getLogger("tally.dispatcher")
+
+
+def main() -> int:
+    """Run a dispatcher to its end."""
+    inbox = Inbox()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: inbox.signal())
+    problems = []
+    try:
+        settings = read_settings(sys.argv[1:], os.environ)
+        text_stats.declare(settings.max_words)
+        problems = load(modules(settings))
+    except BadSettings as error:
+        problems = error.problems
+    if problems:
+        print(*problems, sep="\n", file=sys.stderr)
+        return 2
+    start_log(settings.log_level)
+    database = Database(settings.direct_url or embedded.url(), uuid4(), settings.connect, settings.statement)
+    try:
+        if not await_schema(lambda: database.connect("start"), settings, lambda seconds: stops(inbox, seconds)):
+            return 0
+    except SchemaTooNew as error:
+        print(f"python -m dispatcher: {error}", file=sys.stderr)
+        return 1
+    return Dispatcher(settings, database, inbox).run()
+
+
+def stops(inbox: Inbox, seconds: float) -> bool:
+    """Wait, at most so long, for a signal."""
+    return Word.SIGNAL in inbox.get(seconds)
+
+
+class Dispatcher:
+    """The parts of one running dispatcher, wired together."""
+
+    def __init__(self, settings: Settings, database: Database, inbox: Inbox) -> None:
+        self._settings = settings
+        self._database = database
+        self._inbox = inbox
+        limits = Limits(settings.max_depth, settings.max_result_bytes, settings.max_detail_bytes)
+        here = presence.here()
+        pulse = Pulse(["loop", "session", "outcomes"], settings.stall.total_seconds(), monotonic)
+        self._outcomes = Outcomes(
+            Caller(database, "outcomes"),
+            Caller(database, "outcomes-2"),
+            lambda written: self._loop.acknowledge(written),  # noqa: PLW0108 - the loop is made below
+            lambda: pulse.turn("outcomes"),
+        )
+        slots = Slots(
+            settings.slots,
+            KINDS,
+            limits,
+            settings.grace.total_seconds() / 2,
+            on_end=self._outcomes.put,
+            on_unsure=inbox.put,
+        )
+        caller = Caller(database, "loop")
+        self._loop = Loop(
+            inbox,
+            caller,
+            Claims(caller, settings.queue, lambda: self._loop.is_stopping()),  # noqa: PLW0108 - made here
+            slots,
+            self._outcomes,
+            Times(settings.sweep, settings.backoff, settings.drain, settings.drain_reserve),
+            limits,
+            turn=lambda: pulse.turn("loop"),
+            stalled=pulse.stalled,
+        )
+        self._session = Session(
+            database,
+            here,
+            settings.slots,
+            settings.queue,
+            Rhythm(settings.beat, settings.cancel_lookup, settings.backoff),
+            inbox,
+            cancel=slots.cancel,
+            turn=lambda: pulse.turn("session"),
+            may_beat=lambda: may_beat(pulse),
+            trouble=lambda: self._loop.trouble,
+        )
+        self._recovery = Recovery(
+            Caller(database, "recovery"), Watch(here, settings.grace, settings.beat), settings.backoff
+        )
+        self._threads: list[Thread] = []
+
+    def run(self) -> int:
+        """Bind the name, enter, work, drain; returns the exit status."""
+        name = presence.hold_name(self._database.dispatcher)
+        first, second = self._outcomes.lanes
+        self._start("session", self._session.run)
+        status = self._enter()
+        if status is None:
+            self._start("outcomes", first.run)
+            self._start("outcomes-2", second.run)
+            self._start("recovery", self._recovery.run)
+            settings = self._settings
+            print(
+                f"ready dispatcher id={self._database.dispatcher} slots={settings.slots} queue={settings.queue}",
+                flush=True,
+            )
+            status = self._loop.run()
+        self._stop()
+        if name is not None:
+            name.close()
+        return status
+
+    def _enter(self) -> int | None:
+        """Wait until the session has entered this dispatcher; the exit status when it is stopped before."""
+        while not self._session.entered.is_set():
+            for message in self._inbox.get(1.0):
+                if message is Word.SIGNAL:
+                    return 0
+                if message is Word.CONDEMNED or isinstance(message, ThreadEnded):
+                    log.error("dispatcher.not_entered why=%s", message)
+                    return 1
+        return None
+
+    def _start(self, name: str, run: Callable[[], None]) -> None:
+        thread = Thread(target=self._watched, args=(name, run), name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _watched(self, name: str, run: Callable[[], None]) -> None:
+        try:
+            run()
+        except BaseException as error:  # the process must not go on without this thread
+            log.exception("thread.failed thread=%s", name)
+            self._inbox.put(ThreadEnded(name, repr(error)))
+
+    def _stop(self) -> None:
+        self._outcomes.give_up.set()
+        self._session.stop.set()
+        self._recovery.stop.set()
+        until = monotonic() + 0.5
+        for thread in self._threads:
+            thread.join(max(0.0, until - monotonic()))
+
+
+def may_beat(pulse: Pulse) -> bool:
+    """A dispatcher of which a part is stuck must not be taken for alive: it ends, here, since nobody else may."""
+    stalled = pulse.stalled()
+    if stalled:
+        log.critical("dispatcher.stalled threads=%s", ",".join(stalled))
+        logging.shutdown()
+        os._exit(1)
+    return True
+
+
+if __name__ == "__main__":
+    status = main()
+    # Bodies that did not end are daemon threads in whatever state: nothing of theirs may delay or crash the exit.
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -1,0 +1,286 @@
+"""The loop: one inbox, one thing after another, in the main thread. What it decides, in the order it lives:
+
+    claim     as much as there are free slots, when woken, when a slot was freed and there may be more, at a sweep
+    start     each claim as soon as it is committed
+    sweep     look at the whole queue, and for rows under this dispatcher's id that it does not hold
+    drain     at the first signal: claim nothing more, begin what was claimed, wait for every outcome
+    give up   at the drain deadline or a second signal: bodies that still run are FAILED, exit status 1
+    leave     only a dispatcher that the database lets leave exits 0
+
+A dispatcher that was condemned writes nothing more: it raises every cancel flag and ends, with status 1.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from random import uniform
+from time import monotonic
+from typing import Final
+
+from dispatcher.claims import Claims
+from dispatcher.endings import Limits, failed
+from dispatcher.messages import Claim, Ending, Inbox, Message, Refusal, Report, ThreadEnded, Verdict, Word
+from dispatcher.outcomes import Outcomes
+from dispatcher.retry import FIRST_SECONDS
+from dispatcher.sessions import Caller
+from dispatcher.slots import Slots
+from sql.errors import Condemned, DatabaseAway, Misconfigured, TallyError, TasksLeft
+from sql.states import TaskState
+
+log = logging.getLogger("tally.loop")
+
+CONDEMNED_WAIT_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """What the loop waits for."""
+
+    sweep: timedelta
+    backoff: timedelta
+    drain: timedelta
+    drain_reserve: timedelta
+
+
+class Loop:
+    """Owns the claims; everything it is told comes through the inbox."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        caller: Caller,
+        claims: Claims,
+        slots: Slots,
+        outcomes: Outcomes,
+        times: Times,
+        limits: Limits,
+        *,
+        turn: Callable[[], None],
+        stalled: Callable[[], list[str]],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._inbox = inbox
+        self._caller = caller
+        self._claims = claims
+        self._slots = slots
+        self._outcomes = outcomes
+        self._times = times
+        self._limits = limits
+        self._turn = turn
+        self._stalled = stalled
+        self._clock = clock
+        self._look = False
+        self._next_sweep = clock()
+        self._next_try = clock()
+        self._failures = 0
+        self._draining = False
+        self._give_up_at = float("inf")
+        self._end_at = float("inf")
+        self._condemned = False
+        self._lost = False
+        self.trouble: str | None = None
+        """What keeps this dispatcher from claiming; reported with every beat."""
+
+    def is_stopping(self) -> bool:
+        return self._draining or self._condemned
+
+    def run(self) -> int:
+        """Run until drained, condemned or out of time. Returns the exit status."""
+        while True:
+            self._turn()
+            for message in self._inbox.get(self._wait_seconds()):
+                self._hear(message)
+            status = self._end()
+            if status is not None:
+                log.info("dispatcher.ended status=%d busy=%d", status, self._slots.busy)
+                return status
+            try:
+                self._act()
+            except Condemned:
+                self._hear(Word.CONDEMNED)
+            except DatabaseAway as error:
+                self._back_off(error)
+            except TallyError as error:
+                # Misconfigured, or something nobody listed: no task's fault. Look again at the next sweep.
+                self._back_off(error)
+                self._next_try = self._next_sweep
+
+    def acknowledge(self, written: list[tuple[Report, Verdict]]) -> None:
+        """Free the slots of what was written; called on the outcomes' threads."""
+        for report, verdict in written:
+            if isinstance(report, Refusal):
+                self._claims.forget(report.id)
+            _tell(report, verdict)
+        self._slots.release(report.id for report, _ in written)
+        self._inbox.put(Word.SLOT_FREED)
+
+    def _hear(self, message: Message) -> None:
+        match message:
+            case Word.WOKEN:
+                self._look = True
+            case Word.SLOT_FREED:
+                self._look = self._look or self._claims.is_full
+            case Word.SIGNAL:
+                self._stop()
+            case Word.CONDEMNED:
+                self._condemned = True
+                self._slots.cancel_all()
+                self._outcomes.give_up.set()
+                self._end_at = min(self._end_at, self._clock() + self._times.drain.total_seconds())
+            case Claim():
+                self._ask_again(message)
+            case ThreadEnded(name, why):
+                log.error("thread.ended thread=%s why=%s", name, why)
+                self._lost = True
+                self._end_at = self._clock()
+
+    def _stop(self) -> None:
+        now = self._clock()
+        if not self._draining:
+            self._draining = True
+            self._outcomes.drop_refusals.set()
+            self._end_at = min(self._end_at, now + self._times.drain.total_seconds())
+            self._give_up_at = self._end_at - self._times.drain_reserve.total_seconds()
+            log.info("dispatcher.draining busy=%d", self._slots.busy)
+        elif self._give_up_at > now:
+            self._give_up_at = now
+            self._end_at = min(self._end_at, now + self._times.drain_reserve.total_seconds())
+
+    def _act(self) -> None:
+        now = self._clock()
+        if self._condemned or now < self._next_try:
+            return
+        if self._claims.unsettled is not None:
+            self._claim()
+        if now >= self._next_sweep:
+            self._next_sweep = now + self._times.sweep.total_seconds()
+            self._sweep()
+        while self._look and not self.is_stopping() and self._slots.free > 0:
+            self._claim()
+        self._recovered()
+
+    def _claim(self) -> None:
+        for taken in self._claims.take(self._slots.free):
+            self._turn()
+            if isinstance(taken, Refusal):
+                self._slots.hold(taken.id)
+                self._outcomes.put(taken)
+            else:
+                self._slots.start(taken)
+        self._look = self._claims.is_full
+
+    def _sweep(self) -> None:
+        self._look = True
+        rows = dict(self._caller.call("running_tasks"))
+        # Read after the rows: a task that ended meanwhile is still among them, and its write finds it terminal.
+        held = self._slots.attempts()
+        lost = {task_id: attempt for task_id, attempt in rows.items() if task_id not in held}
+        if lost and self._claims.unsettled is None:
+            written = self._caller.call("fail_lost_tasks", ids=list(lost), attempts=list(lost.values()))
+            for (task_id,) in written:
+                log.error("task.lost task=%d", task_id)
+
+    def _ask_again(self, claim: Claim) -> None:
+        """A claim waited too long to be begun unasked: its dispatcher may have been condemned meanwhile."""
+        asked_at = self._clock()
+        try:
+            current = self._claims.is_current(claim)
+        except DatabaseAway as error:
+            self._back_off(error)
+            self._inbox.put(claim)
+            return
+        if current is None:
+            self._hear(Word.CONDEMNED)
+        elif current:
+            self._slots.start(replace(claim, known_at=asked_at))
+        else:
+            log.warning("claim.late task=%d attempt=%d", claim.id, claim.attempt)
+            self._slots.release([claim.id])
+
+    def _end(self) -> int | None:
+        """Return the exit status once it is time to end; on the way there, give up what must be."""
+        now = self._clock()
+        for name in self._stalled():
+            log.error("thread.stalled thread=%s", name)
+            self._lost = True
+            self._end_at = now
+        if now >= self._end_at:
+            return 1
+        if self._condemned:
+            return 1 if self._slots.running() == 0 else None
+        if now >= self._give_up_at:
+            self._give_up()
+        if self._draining and self._slots.busy == 0 and self._claims.unsettled is None:
+            return self._leave()
+        return None
+
+    def _give_up(self) -> None:
+        self._give_up_at = float("inf")
+        for claim in self._slots.give_up():
+            self._lost = True
+            log.error("task.given_up task=%d attempt=%d", claim.id, claim.attempt)
+            reason = "dispatcher stopped before worker completion"
+            self._outcomes.put(failed(claim, reason, None, self._limits, Ending.STILL_RUNNING))
+
+    def _leave(self) -> int | None:
+        if self._clock() < self._next_try:
+            return None
+        try:
+            self._caller.call("leave_dispatcher")
+        except Condemned:
+            return 1
+        except TasksLeft:
+            self._next_sweep = self._clock()
+            return None
+        except TallyError as error:
+            self._back_off(error)
+            return None
+        return 1 if self._lost else 0
+
+    def _back_off(self, error: TallyError) -> None:
+        self._failures += 1
+        longest = min(self._times.backoff.total_seconds(), FIRST_SECONDS * 2.0 ** min(self._failures, 20))
+        self._next_try = self._clock() + uniform(FIRST_SECONDS, max(FIRST_SECONDS, longest))  # noqa: S311 - jitter
+        if self.trouble is None or isinstance(error, Misconfigured):
+            log.warning("loop.trouble error=%s", error)
+        self.trouble = str(error)
+
+    def _recovered(self) -> None:
+        self._failures = 0
+        if self.trouble is not None:
+            log.info("loop.recovered")
+            self.trouble = None
+
+    def _wait_seconds(self) -> float:
+        now = self._clock()
+        next_act = self._next_try if self._next_try > now else self._next_sweep
+        if self._condemned:
+            next_act = now + CONDEMNED_WAIT_SECONDS
+        return min(next_act, self._give_up_at, self._end_at) - now
+
+
+def _tell(report: Report, verdict: Verdict) -> None:
+    if isinstance(report, Refusal):
+        log.warning("task.refused task=%d verdict=%s detail=%s", report.id, verdict, report.detail)
+    elif verdict is Verdict.LATE:
+        log.warning(
+            "task.late task=%d attempt=%d state=%s ending=%s",
+            report.id,
+            report.claim.attempt,
+            report.state,
+            report.ending,
+        )
+    else:
+        level = logging.DEBUG if report.state is TaskState.SUCCEEDED else logging.INFO
+        log.log(
+            level,
+            "task.finished task=%d attempt=%d kind=%s state=%s ending=%s verdict=%s error=%s",
+            report.id,
+            report.claim.attempt,
+            report.claim.kind,
+            report.state,
+            report.ending,
+            verdict,
+            report.error,
+        )

@@ -1,0 +1,127 @@
+"""What passes between the dispatcher's threads: claims and outcomes, and the words of the loop's inbox."""
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import TypeAlias
+
+from sql.states import TaskState
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A task that this dispatcher holds."""
+
+    id: int
+    attempt: int
+    kind: str
+    input: str
+    """The stored JSON text."""
+    priority: int
+    position: int
+    known_at: float
+    """A moment of the monotonic clock before the database last said that this claim is current."""
+
+
+class Ending(StrEnum):
+    """How a body ended; what `error.detail` says of a CANCELED task."""
+
+    NOT_STARTED = "not started"
+    STOPPED = "stopped"
+    RETURNED = "returned"
+    RAISED = "raised"
+    STILL_RUNNING = "still running"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a claim ended in, unless a cancel was accepted. `result` and `error` are JSON texts."""
+
+    claim: Claim
+    state: TaskState
+    result: str | None
+    error: str | None
+    ending: Ending
+
+    @property
+    def id(self) -> int:
+        return self.claim.id
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A QUEUED task whose claim the database refuses, for that very task."""
+
+    id: int
+    detail: str
+
+
+Report: TypeAlias = Outcome | Refusal
+"""What is to be written of one task, holding one slot until it is."""
+
+
+class Verdict(StrEnum):
+    """What became of a report; the first three are finish_tasks' words."""
+
+    WRITTEN = "written"
+    ALREADY = "yours already"
+    LATE = "late"
+    DROPPED = "dropped"
+
+
+class Word(Enum):
+    """What the loop is told without more to say."""
+
+    WOKEN = "woken"
+    SLOT_FREED = "slot freed"
+    SIGNAL = "signal"
+    CONDEMNED = "condemned"
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadEnded:
+    """A thread that must not end has, or makes no turns any more."""
+
+    name: str
+    why: str
+
+
+Message: TypeAlias = Word | Claim | ThreadEnded
+"""A `Claim` in the inbox is one that waited too long to be begun without asking again."""
+
+
+class Inbox:
+    """The loop's one inbox. Words that say no more twice than once wait at most once, however many were put.
+
+    `signal` is safe in a signal handler: SimpleQueue.put is reentrant, and no lock is taken.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[Message] = SimpleQueue()
+        self._waiting: set[Word] = set()
+        self._lock = Lock()
+
+    def put(self, message: Message) -> None:
+        if isinstance(message, Word):
+            with self._lock:
+                if message in self._waiting:
+                    return
+                self._waiting.add(message)
+        self._queue.put(message)
+
+    def signal(self) -> None:
+        self._queue.put(Word.SIGNAL)
+
+    def get(self, timeout: float) -> list[Message]:
+        """Wait for a message, at most `timeout` seconds, and return everything there is then, in order."""
+        messages: list[Message] = []
+        try:
+            messages.append(self._queue.get(timeout=max(0.0, timeout)))
+            while True:
+                messages.append(self._queue.get_nowait())
+        except Empty:
+            pass
+        with self._lock:
+            self._waiting.clear()
+        return messages

@@ -1,0 +1,159 @@
+"""The dispatcher's long-lived session: listens, beats, holds the lock that proves it alive, looks for cancels.
+
+It decides nothing: it says "look again" to the loop and raises cancel flags. After every connect, in this order:
+lock, enter the dispatcher (once), beat, LISTEN, and only then look, so that whatever was committed before is seen
+by the look and whatever comes after is notified. A notification is a hint; every beat and every look for accepted
+cancels also happens by the clock, on the same connection, which is how a connection that died silently is found.
+"""
+
+import logging
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from threading import Event
+from time import monotonic
+from typing import Final
+
+from tenacity import RetryError
+
+from dispatcher.messages import Inbox, Word
+from dispatcher.presence import Place
+from dispatcher.retry import reconnect
+from dispatcher.sessions import Database
+from sql import statement
+from sql.connect import Connection
+from sql.errors import Condemned, DatabaseBusy, translated
+
+log = logging.getLogger("tally.session")
+
+LONGEST_WAIT_SECONDS: Final = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Rhythm:
+    """How often."""
+
+    beat: timedelta
+    cancel_lookup: timedelta
+    backoff: timedelta
+
+
+class Session:
+    """One listener per process; runs on a thread of its own."""
+
+    def __init__(
+        self,
+        database: Database,
+        place: Place,
+        slots: int,
+        queue: str,
+        rhythm: Rhythm,
+        inbox: Inbox,
+        *,
+        cancel: Callable[[list[int]], None],
+        turn: Callable[[], None],
+        may_beat: Callable[[], bool],
+        trouble: Callable[[], str | None],
+    ) -> None:
+        self._database = database
+        self._place = place
+        self._slots = slots
+        self._queue = queue
+        self._rhythm = rhythm
+        self._inbox = inbox
+        self._cancel = cancel
+        self._turn = turn
+        self._may_beat = may_beat
+        self._trouble = trouble
+        self._parameters = {"dispatcher": database.dispatcher}
+        self.entered = Event()
+        """Set once the dispatcher is in the database and listens."""
+        self.stop = Event()
+
+    def run(self) -> None:
+        """Attend until told to stop, or condemned, or not allowed to beat any more."""
+        while not self.stop.is_set():
+            try:
+                for attempt in reconnect(self.stop, self._rhythm.backoff.total_seconds()):
+                    self._turn()
+                    with attempt, translated(), self._database.connect("session") as connection:
+                        self._attend(connection)
+            except RetryError:
+                return
+            except Condemned as error:
+                log.error("dispatcher.condemned error=%s", error)  # noqa: TRY400 - a fact, not a bug
+                self._inbox.put(Word.CONDEMNED)
+                return
+
+    def _attend(self, connection: Connection) -> None:
+        self._take_lock(connection)
+        if not self.entered.is_set():
+            self._enter(connection)
+        self._beat(connection)
+        connection.execute(statement("queries/listen"))
+        self.entered.set()
+        log.info("session.listening pid=%d", connection.info.backend_pid)
+        self._inbox.put(Word.WOKEN)
+        self._look_for_cancels(connection)
+        beat_seconds = self._rhythm.beat.total_seconds()
+        look_seconds = self._rhythm.cancel_lookup.total_seconds()
+        next_beat, next_look = monotonic() + beat_seconds, monotonic() + look_seconds
+        while not self.stop.is_set():
+            self._turn()
+            until = min(next_beat, next_look, monotonic() + LONGEST_WAIT_SECONDS)
+            look_now = self._listen(connection, until)
+            if monotonic() >= next_beat:
+                if not self._may_beat():
+                    self.stop.set()
+                    return
+                self._beat(connection)
+                next_beat = monotonic() + beat_seconds
+            if look_now or monotonic() >= next_look:
+                self._look_for_cancels(connection)
+                next_look = monotonic() + look_seconds
+
+    def _take_lock(self, connection: Connection) -> None:
+        if self._value(connection, "lock_dispatcher"):
+            return
+        # Nobody else takes this lock: the session before this one is half dead on the server.
+        name = self._database.name("session")
+        connection.execute(statement("queries/end_backends"), {"prefix": name})
+        if not self._value(connection, "lock_dispatcher"):
+            raise DatabaseBusy("the lock of this dispatcher is held by its own former session")
+
+    def _enter(self, connection: Connection) -> None:
+        connection.execute(
+            statement("queries/register_dispatcher"),
+            {
+                **self._parameters,
+                "host": socket.gethostname(),
+                "boot_id": self._place.boot_id,
+                "network_namespace": self._place.network_namespace,
+                "pid": os.getpid(),
+                "slots": self._slots,
+            },
+        )
+
+    def _beat(self, connection: Connection) -> None:
+        parameters = {**self._parameters, "trouble": self._trouble()}
+        connection.execute(statement("queries/beat_dispatcher"), parameters)
+
+    def _listen(self, connection: Connection, until: float) -> bool:
+        """Wait for notifications of one packet, at most `until`; return whether a cancel was among them."""
+        look_for_cancels = False
+        for notification in connection.notifies(timeout=max(0.0, until - monotonic()), stop_after=1):
+            if notification.channel == "tally_cancel":
+                look_for_cancels = True
+            else:
+                self._inbox.put(Word.WOKEN)
+        return look_for_cancels
+
+    def _look_for_cancels(self, connection: Connection) -> None:
+        rows = connection.execute(statement("queries/cancel_requests"), self._parameters).fetchall()
+        self._cancel([task_id for (task_id,) in rows])
+
+    def _value(self, connection: Connection, query: str) -> bool:
+        row = connection.execute(statement(f"queries/{query}"), self._parameters).fetchone()
+        return bool(row and row[0])

@@ -1,0 +1,136 @@
+"""The bounded pool: each slot runs one body at a time, and is busy from the claim to the acknowledged outcome.
+
+A slot is a count before it is a thread: `free` is how many more tasks this dispatcher may claim. A claim takes
+one (`start`), so does a refusal that is being written (`hold`), and only `release` gives it back, once what
+became of the task is acknowledged. Bodies run on as many daemon threads. Slots know no SQL: what a body ended in
+goes to `on_end`, and a claim that lay here too long to be sure of goes to `on_unsure` instead of starting.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from queue import SimpleQueue
+from threading import Event, Lock, Thread
+from time import monotonic
+
+from dispatcher.endings import Limits, run_body
+from dispatcher.kinds import Body
+from dispatcher.messages import Claim, Outcome
+
+log = logging.getLogger("tally.slots")
+
+
+class _Held:
+    """A claim in a slot. `ended`: its body has, or was given up."""
+
+    __slots__ = ("cancel", "claim", "ended")
+
+    def __init__(self, claim: Claim) -> None:
+        self.claim = claim
+        self.cancel = Event()
+        self.ended = False
+
+
+class Slots:
+    """`count` slots. Every method may be called from any thread."""
+
+    def __init__(
+        self,
+        count: int,
+        kinds: Mapping[str, Body],
+        limits: Limits,
+        sure_seconds: float,
+        *,
+        on_end: Callable[[Outcome], None],
+        on_unsure: Callable[[Claim], None],
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        self._count = count
+        self._kinds = kinds
+        self._limits = limits
+        self._sure_seconds = sure_seconds
+        self._on_end = on_end
+        self._on_unsure = on_unsure
+        self._clock = clock
+        self._held: dict[int, _Held | None] = {}
+        self._lock = Lock()
+        self._work: SimpleQueue[_Held] = SimpleQueue()
+        for number in range(count):
+            Thread(target=self._run, name=f"slot-{number}", daemon=True).start()
+
+    def __repr__(self) -> str:
+        return f"<Slots {len(self._held)}/{self._count} busy>"
+
+    @property
+    def free(self) -> int:
+        return self._count - len(self._held)
+
+    @property
+    def busy(self) -> int:
+        return len(self._held)
+
+    def start(self, claim: Claim) -> None:
+        """Take a slot, or go on in the one that the claim has, and run its body there."""
+        with self._lock:
+            held = self._held.get(claim.id)
+            if held is None:
+                held = _Held(claim)
+                self._held[claim.id] = held
+            held.claim = claim
+        self._work.put(held)
+
+    def hold(self, task_id: int) -> None:
+        """Take a slot for a task that runs no body."""
+        with self._lock:
+            self._held.setdefault(task_id, None)
+
+    def release(self, task_ids: Iterable[int]) -> None:
+        """Give back the slots of tasks whose end is acknowledged."""
+        with self._lock:
+            for task_id in task_ids:
+                self._held.pop(task_id, None)
+
+    def attempts(self) -> dict[int, int]:
+        """Return the claims held: task id to attempt."""
+        with self._lock:
+            return {held.claim.id: held.claim.attempt for held in self._held.values() if held is not None}
+
+    def running(self) -> int:
+        """How many bodies have neither ended nor been given up."""
+        with self._lock:
+            return sum(held is not None and not held.ended for held in self._held.values())
+
+    def cancel(self, task_ids: Iterable[int]) -> None:
+        """Raise the cancel flag of each of these tasks that is here."""
+        with self._lock:
+            chosen = [held for task_id in task_ids if (held := self._held.get(task_id)) is not None]
+        for held in chosen:
+            held.cancel.set()
+
+    def cancel_all(self) -> None:
+        self.cancel(self.attempts())
+
+    def give_up(self) -> list[Claim]:
+        """Return the claims whose bodies have not ended; what those bodies still do is not heard any more."""
+        with self._lock:
+            left = [held for held in self._held.values() if held is not None and not held.ended]
+            for held in left:
+                held.ended = True
+        return [held.claim for held in left]
+
+    def _run(self) -> None:
+        while True:
+            self._run_one(self._work.get())
+
+    def _run_one(self, held: _Held) -> None:
+        if held.ended:
+            return
+        if self._clock() - held.claim.known_at > self._sure_seconds:
+            self._on_unsure(held.claim)
+            return
+        outcome = run_body(held.claim, held.cancel, self._kinds, self._limits)
+        with self._lock:
+            heard, held.ended = not held.ended, True
+        if heard:
+            self._on_end(outcome)
+        else:
+            log.warning("body.unheard task=%d attempt=%d", held.claim.id, held.claim.attempt)

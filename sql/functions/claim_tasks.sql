@@ -1,0 +1,67 @@
+-- Claim up to p_free QUEUED tasks of a queue, by priority and position, for a dispatcher: QUEUED -> RUNNING.
+-- Called by the dispatcher's loop; committed before any body starts. p_number is new for every call and larger
+-- than the last: a call whose reply was lost is settled by it (settle_claim).
+-- p_after_positions is the cursor, {"priority": position}: rows at or below it are not looked at. p_excluded are
+-- ids to pass over. p_only, where not null, are the only ids to take.
+-- Locks the dispatcher's row for key share, a statement of its own and first: a stopped dispatcher claims
+-- nothing, and one that is being condemned waits and is then refused. Then the tasks' rows, skipping locked ones.
+-- A paused queue gives nothing. Raises TL410 when the dispatcher is stopped or unknown, TL412 when p_number was
+-- fenced off by a settlement.
+create or replace function tally.claim_tasks(
+    p_dispatcher uuid,
+    p_number bigint,
+    p_queue text,
+    p_free integer,
+    p_after_positions jsonb default '{}',
+    p_excluded bigint[] default '{}',
+    p_only bigint[] default null
+)
+returns table (id bigint, attempt integer, kind text, input text, priority smallint, "position" bigint)
+language plpgsql
+as $$
+declare
+    v_fence bigint;
+    v_stopped_at timestamptz;
+begin
+    select dispatcher.claim_fence, dispatcher.stopped_at into v_fence, v_stopped_at
+    from tally.dispatcher
+    where dispatcher.id = p_dispatcher
+    for key share;
+    if not found or v_stopped_at is not null then
+        raise exception 'dispatcher % is stopped or unknown', p_dispatcher using errcode = 'TL410';
+    end if;
+    if p_number <= v_fence then
+        raise exception 'claim % of dispatcher % was fenced off at %', p_number, p_dispatcher, v_fence
+            using errcode = 'TL412';
+    end if;
+    if exists (select from tally.queue where queue.name = p_queue and queue.paused_at is not null) then
+        return;
+    end if;
+
+    return query
+    with candidate as (
+        select task.id
+        from tally.task
+        where task.queue = p_queue
+            and task.state = 'QUEUED'
+            and task.position > coalesce((p_after_positions ->> task.priority::text)::bigint, 0)
+            and task.id <> all (p_excluded)
+            and (p_only is null or task.id = any (p_only))
+        order by task.priority, task.position
+        limit p_free
+        for update skip locked
+    ),
+    claimed as (
+        update tally.task
+        set state = 'RUNNING',
+            attempt = task.attempt + 1,
+            claimed_by = p_dispatcher,
+            claim_number = p_number,
+            started_at = clock_timestamp()
+        from candidate
+        where task.id = candidate.id
+        returning task.id, task.attempt, task.kind, task.input::text, task.priority, task.position
+    )
+    select * from claimed order by claimed.priority, claimed.position;
+end
+$$;

@@ -1,0 +1,61 @@
+-- What becomes of the tasks of a dispatcher that is stopped, or of which there is no row:
+-- RUNNING -> FAILED, or CANCELED where a cancel was accepted. Returns what was written.
+-- Called by condemn_dispatcher, and by every judge at every look for rows that an earlier look found locked.
+-- Refuses (writes nothing) while the dispatcher is there and not stopped: its row is locked for key share,
+-- first, so it cannot be unstopped or still be on its way in. Locks the tasks' rows, skipping locked ones.
+create or replace function tally.recover_tasks(p_dispatcher uuid)
+returns table (id bigint, state text)
+language plpgsql
+as $$
+declare
+    v_holder tally.dispatcher;
+    v_reason text;
+    v_detail text;
+    v_locked bigint[];
+begin
+    select * into v_holder from tally.dispatcher where dispatcher.id = p_dispatcher for key share;
+    if found and v_holder.stopped_at is null then
+        return;
+    end if;
+
+    if v_holder.stopped_why = 'exited' then
+        v_reason := 'process exited before worker completion';
+    else
+        v_reason := 'dispatcher lost before worker completion';
+    end if;
+    if v_holder.id is null then
+        v_detail := format('held by dispatcher %s, of which the database knows nothing', p_dispatcher);
+    else
+        v_detail := format(
+            'held by dispatcher %s, process %s on %s, started %s, last beat %s at %s; %s',
+            v_holder.id, v_holder.pid, v_holder.host, tally.utc_text(v_holder.started_at),
+            v_holder.beat, tally.utc_text(v_holder.beaten_at),
+            coalesce(v_holder.stopped_proof, 'it had left')
+        );
+    end if;
+
+    select array_agg(locked.id) into v_locked
+    from (
+        select task.id
+        from tally.task
+        where task.claimed_by = p_dispatcher and task.state = 'RUNNING'
+        order by task.id
+        for update skip locked
+    ) as locked;
+
+    return query
+    update tally.task
+    set state = case when task.cancel_requested_at is null then 'FAILED' else 'CANCELED' end,
+        error = jsonb_build_object(
+            'reason', case when task.cancel_requested_at is null then v_reason else 'canceled' end,
+            'detail',
+            case
+                when task.cancel_requested_at is null then v_detail
+                else v_reason || '; ' || v_detail
+            end
+        ),
+        finished_at = clock_timestamp()
+    where task.id = any (v_locked) and task.claimed_by = p_dispatcher and task.state = 'RUNNING'
+    returning task.id, task.state;
+end
+$$;

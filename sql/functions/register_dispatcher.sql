@@ -1,0 +1,17 @@
+-- A dispatcher enters itself, once per boot, before its first claim. Asking again with the same id (the reply
+-- was lost) changes nothing. Called by the dispatcher's session, which holds the id's advisory lock already.
+create or replace function tally.register_dispatcher(
+    p_dispatcher uuid,
+    p_host text,
+    p_boot_id text,
+    p_network_namespace text,
+    p_pid integer,
+    p_slots integer
+)
+returns void
+language sql
+as $$
+    insert into tally.dispatcher (id, host, boot_id, network_namespace, pid, slots)
+    values (p_dispatcher, p_host, p_boot_id, p_network_namespace, p_pid, p_slots)
+    on conflict (id) do nothing
+$$;

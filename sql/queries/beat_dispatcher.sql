@@ -1,0 +1,1 @@
+select tally.beat_dispatcher(%(dispatcher)s, %(trouble)s)

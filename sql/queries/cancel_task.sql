@@ -1,0 +1,1 @@
+select tally.cancel_task(%(id)s)

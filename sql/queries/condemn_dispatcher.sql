@@ -1,0 +1,2 @@
+select recovered.id, recovered.state
+from tally.condemn_dispatcher(%(dispatcher)s, %(beat)s, %(why)s, %(proof)s) as recovered

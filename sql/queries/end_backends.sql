@@ -1,0 +1,1 @@
+select tally.end_backends(%(prefix)s)

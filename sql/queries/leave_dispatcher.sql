@@ -1,0 +1,1 @@
+select tally.leave_dispatcher(%(dispatcher)s)

@@ -1,0 +1,1 @@
+select tally.refuse_claim(%(dispatcher)s, %(id)s, %(detail)s)

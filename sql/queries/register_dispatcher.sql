@@ -1,0 +1,1 @@
+select tally.register_dispatcher(%(dispatcher)s, %(host)s, %(boot_id)s, %(network_namespace)s, %(pid)s, %(slots)s)

@@ -1,0 +1,45 @@
+"""Waits for a database whose schema this program knows: what both programs do before they say they are ready."""
+
+import logging
+from collections.abc import Callable
+from random import uniform
+
+from sql.connect import Connection
+from sql.errors import DatabaseAway
+from sql.migrate import SchemaTooNew, latest_version, schema_version
+from sql.settings import Settings
+
+log = logging.getLogger("tally.ready")
+
+FIRST_WAIT_SECONDS = 0.025
+
+
+def await_schema(
+    open_session: Callable[[], Connection], settings: Settings, is_stopped: Callable[[float], bool]
+) -> bool:
+    """Return True once the database is up and its schema current, False when `is_stopped` says so.
+
+    `is_stopped(seconds)` waits, at most that long, for the word to stop. An older schema is waited for: somebody
+    is migrating. Raises `SchemaTooNew`.
+    """
+    tries = 0
+    said = ""
+    while True:
+        try:
+            with open_session() as connection:
+                version = schema_version(connection)
+        except DatabaseAway as error:
+            state = f"away error={error}"
+        else:
+            if version == latest_version():
+                return True
+            if version > latest_version():
+                raise SchemaTooNew(f"the schema is at {version}, this program knows {latest_version()}")
+            state = f"older version={version} known={latest_version()}"
+        if state != said:
+            log.warning("database.%s", state)
+            said = state
+        tries += 1
+        longest = min(settings.backoff.total_seconds(), FIRST_WAIT_SECONDS * 2.0 ** min(tries, 20))
+        if is_stopped(uniform(FIRST_WAIT_SECONDS, longest)):  # noqa: S311 - jitter
+            return False

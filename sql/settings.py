@@ -1,0 +1,181 @@
+"""Every setting of an installation: one table, read from the environment, checked before anything listens.
+
+The two programs and `python -m sql` share one environment, so they share one table: a name that starts with
+TALLY_ and is not in it is a mistake, whoever reads it. `read` names every problem at once. A field's name gives
+the variable's: `max_body_bytes` is TALLY_MAX_BODY_BYTES, and a time, `beat`, is TALLY_BEAT_SECONDS.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import timedelta
+from typing import Any, Final
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict
+
+PREFIX: Final = "TALLY_"
+
+
+class BadSettings(Exception):
+    """What is wrong with the settings: every problem, one line each."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+def _count(default: int, reason: str, *, least: int = 1, most: int = 2**31 - 1) -> Any:
+    return field(default=default, metadata={"reason": reason, "least": least, "most": most})
+
+
+def _seconds(default: float, reason: str, *, least: float = 0.01, most: float = 86_400) -> Any:
+    metadata = {"reason": reason, "least": least, "most": most}
+    return field(default=timedelta(seconds=default), metadata=metadata)
+
+
+def _text(default: str, reason: str) -> Any:
+    return field(default=default, metadata={"reason": reason})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The settings, with name, default, unit and reason on each field."""
+
+    database_url: str = field(
+        default="",
+        metadata={
+            "name": "DATABASE_URL",
+            "reason": "your PostgreSQL; without it the embedded server is used",
+        },
+    )
+    database_direct_url: str = field(
+        default="",
+        metadata={
+            "name": "DATABASE_DIRECT_URL",
+            "reason": "the same database without a pooler, for dispatchers and migrations; DATABASE_URL if not given",
+        },
+    )
+    port: int = field(
+        default=8000,
+        metadata={
+            "name": "PORT",
+            "reason": "port of the API on 127.0.0.1, where --listen is not given",
+            "least": 0,
+            "most": 65_535,
+        },
+    )
+    log_level: str = _text("info", "debug, info, warning or error")
+
+    connect: timedelta = _seconds(2, "longest wait for a connection, for each address of the database", least=2)
+    statement: timedelta = _seconds(2, "longest run of one statement, and longest idle transaction")
+    backoff: timedelta = _seconds(0.5, "longest wait between two attempts to connect; the first is 25 ms", least=0.025)
+    drain: timedelta = _seconds(25, "from the first SIGTERM to the end of the process, whatever happens", least=0.5)
+    drain_reserve: timedelta = _seconds(2.5, "last part of the drain, kept for writing what did not end")
+
+    listen: str = _text("", "address of the API, host:port; port 0 lets the system choose")
+    admin: str = _text("", "loopback address of /healthz and /readyz; 127.0.0.1 and the API's port + 1000 if not given")
+    allow_anonymous: bool = field(
+        default=False, metadata={"reason": "1 lets the API listen beyond loopback, where anybody may submit"}
+    )
+    request: timedelta = _seconds(2.5, "longest time to answer a request once it was read", least=0.6)
+    request_threads: int = _count(32, "requests answered at the same time", most=512)
+    database_connections: int = _count(4, "connections of a web process for reads and cancels, besides admission's one")
+    max_connections: int = _count(1000, "HTTP connections open at the same time")
+    idle: timedelta = _seconds(20, "an HTTP connection without a complete request is closed after this", least=0.1)
+    max_body_bytes: int = _count(1024 * 1024, "largest request body", most=256 * 1024 * 1024)
+    max_depth: int = _count(64, "deepest nesting of arrays and objects in an input or a result", most=200)
+
+    slots: int = _count(8, "tasks a dispatcher runs at the same time", most=1024)
+    queue: str = _text("default", "the queue a dispatcher serves")
+    tasks: str = _text("", "modules that declare kinds, separated by commas")
+    beat: timedelta = _seconds(1, "how often a dispatcher says that it lives")
+    cancel_lookup: timedelta = _seconds(1, "how often accepted cancels are looked for, besides NOTIFY")
+    sweep: timedelta = _seconds(2, "how often the queue is looked at, besides NOTIFY")
+    grace: timedelta = _seconds(6, "a dispatcher unlocked and not seen beating for this long is lost")
+    stall: timedelta = _seconds(60, "a thread of the dispatcher that makes no turn for this long ends it", least=1)
+    max_words: int = _count(1_000_000, "text.stats fails a text of more words", least=0)
+    max_result_bytes: int = _count(1024 * 1024, "largest result, as JSON", most=256 * 1024 * 1024)
+    max_detail_bytes: int = _count(16 * 1024, "longest error.detail; longer ones are cut", least=256)
+
+    @property
+    def direct_url(self) -> str:
+        return self.database_direct_url or self.database_url
+
+    @property
+    def database_addresses(self) -> int:
+        """How many addresses a connection attempt may try, one after the other."""
+        return max(1, len(str(conninfo_to_dict(self.direct_url).get("host") or "").split(",")))
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a field, `beat` to TALLY_BEAT_SECONDS."""
+    (chosen,) = (item for item in fields(Settings) if item.name == name)
+    suffix = "_SECONDS" if chosen.type is timedelta else ""
+    return str(chosen.metadata.get("name", f"{PREFIX}{name.upper()}{suffix}"))
+
+
+def read(environ: Mapping[str, str], flags: Mapping[str, str | None] | None = None) -> Settings:
+    """Return the settings of an environment; a flag, by field name, wins. Raises `BadSettings`.
+
+    An empty value counts as not given.
+    """
+    problems = [
+        f"{name}: there is no such setting"
+        for name in sorted(environ)
+        if name.startswith(PREFIX) and name not in {variable(item.name) for item in fields(Settings)}
+    ]
+    values: dict[str, object] = {}
+    for item in fields(Settings):
+        flag = (flags or {}).get(item.name)
+        source = f"--{item.name.replace('_', '-')}" if flag is not None else variable(item.name)
+        text = flag if flag is not None else environ.get(source, "")
+        if text == "" and flag is None:
+            continue
+        try:
+            values[item.name] = _parse(item.type, text, item.metadata)
+        except ValueError as error:
+            problems.append(f"{source}: {error}")
+    settings = Settings(**values)  # type: ignore[arg-type]
+    problems.extend(_disagreements(settings))
+    if problems:
+        raise BadSettings(problems)
+    return settings
+
+
+def _parse(kind: object, text: str, limits: Mapping[str, Any]) -> object:
+    if kind is bool:
+        if text not in {"0", "1"}:
+            raise ValueError(f"expected 0 or 1, got {text!r}")
+        return text == "1"
+    if kind is str:
+        if "\0" in text:
+            raise ValueError("expected text without NUL")
+        return text
+    number: float
+    if kind is int:
+        if not re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII):
+            raise ValueError(f"expected a whole number, got {text!r}")
+        number = int(text)
+    else:
+        if not re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text, re.ASCII):
+            raise ValueError(f"expected a number of seconds, got {text!r}")
+        number = float(text)
+    if not limits["least"] <= number <= limits["most"]:
+        raise ValueError(f"expected {limits['least']} to {limits['most']}, got {text}")
+    return int(number) if kind is int else timedelta(seconds=number)
+
+
+def _disagreements(settings: Settings) -> list[str]:
+    problems = []
+    for name in ("database_url", "database_direct_url"):
+        try:
+            conninfo_to_dict(getattr(settings, name))
+        except ProgrammingError:
+            # The driver's own message may quote the password.
+            problems.append(f"{variable(name)}: not a PostgreSQL URL or connection string")
+    if settings.log_level.lower() not in {"debug", "info", "warning", "error"}:
+        problems.append(f"{variable('log_level')}: expected debug, info, warning or error")
+    if settings.drain_reserve >= settings.drain:
+        problems.append(f"{variable('drain_reserve')}: must be shorter than {variable('drain')}")
+    return problems
