@@ -116,7 +116,6 @@ class Dispatcher:
         self._recovery = Recovery(
             Caller(database, "recovery"), Watch(here, settings.grace, settings.beat), settings.backoff
         )
-        self._threads: list[Thread] = []
 
     def run(self) -> int:
         """Bind the name, enter, work, drain; returns the exit status."""
@@ -151,9 +150,7 @@ class Dispatcher:
         return None
 
     def _start(self, name: str, run: Callable[[], None]) -> None:
-        thread = Thread(target=self._watched, args=(name, run), name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
+        Thread(target=self._watched, args=(name, run), name=name, daemon=True).start()
 
     def _watched(self, name: str, run: Callable[[], None]) -> None:
         try:
@@ -163,12 +160,10 @@ class Dispatcher:
             self._inbox.put(ThreadEnded(name, repr(error)))
 
     def _stop(self) -> None:
+        """Tell every thread to end. Nothing is left to write, and the kernel closes what they still wait on."""
         self._outcomes.give_up.set()
         self._session.stop.set()
         self._recovery.stop.set()
-        until = monotonic() + 0.5
-        for thread in self._threads:
-            thread.join(max(0.0, until - monotonic()))
 
 
 def may_beat(pulse: Pulse) -> bool:

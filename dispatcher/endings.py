@@ -10,7 +10,7 @@ from typing import Any
 
 from dispatcher.kinds import Body, Canceled, Context, Failed
 from dispatcher.messages import Claim, Ending, Outcome
-from sql.documents import BrokenRule, encode, storable_text
+from sql.documents import BrokenRule, encode, read, storable_text
 from sql.states import TaskState
 
 log = logging.getLogger("tally.body")
@@ -33,8 +33,8 @@ def run_body(claim: Claim, cancel: Event, kinds: Mapping[str, Body], limits: Lim
     if body is None:
         return failed(claim, f"no such kind: {claim.kind}", None, limits, Ending.NOT_STARTED)
     try:
-        given = json.loads(claim.input)
-    except (ValueError, RecursionError) as error:
+        given: Any = read(claim.input)
+    except ValueError as error:
         return failed(claim, "input cannot be read", str(error), limits, Ending.NOT_STARTED)
     try:
         result = body(given, Context(claim.id, claim.attempt, cancel))
@@ -53,7 +53,7 @@ def _returned(claim: Claim, result: object, limits: Limits) -> Outcome:
         text = encode(result, max_depth=limits.max_depth, max_bytes=limits.max_result_bytes)
     except BrokenRule as error:
         return failed(claim, "result cannot be stored", str(error), limits, Ending.RETURNED)
-    except Exception as error:  # noqa: BLE001 - a value of a body's own class may raise anything while it is read
+    except BaseException as error:  # noqa: BLE001 - a value of a body's own class may raise anything while it is read
         return failed(claim, "result cannot be stored", _message(error), limits, Ending.RETURNED)
     return Outcome(claim, TaskState.SUCCEEDED, text, None, Ending.RETURNED)
 
@@ -68,7 +68,7 @@ def _raised(claim: Claim, error: BaseException, cancel: Event, limits: Limits) -
         claim.id,
         claim.attempt,
         claim.kind,
-        "".join(traceback.format_exception(error)).rstrip(),
+        _traceback(error),
     )
     return failed(claim, f"task raised {type(error).__name__}", _message(error), limits, Ending.RAISED)
 
@@ -79,9 +79,17 @@ def _message(error: BaseException) -> str:
 
 def _text(error: BaseException) -> str:
     try:
-        return str(error)
+        # Its own class of text might be returned, with methods that raise later: this is a plain one.
+        return str.__str__(str(error))
     except BaseException:  # noqa: BLE001 - __str__ is the body's code too
         return "(its message cannot be read)"
+
+
+def _traceback(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error)).rstrip()
+    except BaseException as fault:  # noqa: BLE001 - a SyntaxError with odd arguments cannot be formatted, for one
+        return f"(no traceback: {type(fault).__name__})"
 
 
 def _error(reason: str, detail: str | None, limits: Limits) -> str:

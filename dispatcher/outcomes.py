@@ -84,7 +84,6 @@ class FirstLane:
         try:
             for attempt in terminal_write(self._give_up):
                 with attempt:
-                    self._turn()
                     batch += taken(self._finished)
                     self._try(batch)
         except RetryError:
@@ -92,6 +91,7 @@ class FirstLane:
 
     def _try(self, batch: list[Outcome]) -> None:
         """Write all of the batch; raises while the world is away, with what is unwritten left in it."""
+        self._turn()
         try:
             verdicts = finish(self._caller, batch)
         except TallyError as error:
@@ -163,8 +163,8 @@ class SecondLane:
                 if isinstance(error, DatabaseAway) and not is_timeout(error):
                     raise
             else:
-                del self._pending[report.id]
-                self._acknowledge([(report, verdict)])
+                # What was pending may have been replaced by what could be stored.
+                self._acknowledge([(self._pending.pop(report.id), verdict)])
         if failure is not None:
             raise failure
 

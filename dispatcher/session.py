@@ -104,6 +104,8 @@ class Session:
             self._turn()
             until = min(next_beat, next_look, monotonic() + LONGEST_WAIT_SECONDS)
             look_now = self._listen(connection, until)
+            if self.stop.is_set():
+                return
             if monotonic() >= next_beat:
                 if not self._may_beat():
                     self.stop.set()

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from sql import statement
 from sql.connect import Connection, connect
-from sql.errors import DatabaseLost, translated
+from sql.errors import READ_ONLY, DatabaseBusy, DatabaseLost, translated
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,11 @@ class Caller:
                 return cursor.fetchall()
         except DatabaseLost:
             self.close()
+            raise
+        except DatabaseBusy as error:
+            if error.sqlstate == READ_ONLY:
+                # A server that was demoted: the next connection may find the one that took over.
+                self.close()
             raise
 
     def close(self) -> None:

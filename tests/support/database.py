@@ -1,0 +1,71 @@
+"""A test's own database: a clone of the migrated template."""
+
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from typing import Any, cast
+
+import psycopg
+from psycopg.abc import QueryNoTemplate
+from psycopg_pool import ConnectionPool
+
+from sql.connect import Connection, connect
+from tests.support.server import TEMPLATE, TestServer
+
+Params = dict[str, Any] | tuple[Any, ...] | None
+
+
+class Database:
+    """A database and a connection to look into it, opened at the first use and again after the server was away."""
+
+    def __init__(self, server: TestServer, name: str) -> None:
+        self.server = server
+        self.name = name
+        self.url = server.url(name)
+        self.connections = ExitStack()
+        self._own: Connection | None = None
+
+    def connect(self, name: str = "test") -> Connection:
+        """Open a connection, autocommit, that is closed when the test ends."""
+        patience = timedelta(seconds=10)
+        connection = connect(self.url, name=name, connect_timeout=patience, statement_timeout=patience)
+        self.connections.callback(connection.close)
+        return connection
+
+    def rows(self, statement: str, params: Params = None) -> list[tuple[Any, ...]]:
+        if self._own is None or not _lives(self._own):
+            self._own = self.connect("test-look")
+        cursor = self._own.execute(cast(QueryNoTemplate, statement), params)
+        return cursor.fetchall() if cursor.description else []
+
+    def value(self, statement: str, params: Params = None) -> Any:
+        """Return the first value of the first row; None where there is no row."""
+        rows = self.rows(statement, params)
+        return rows[0][0] if rows else None
+
+    def execute(self, statement: str, params: Params = None) -> None:
+        self.rows(statement, params)
+
+
+def _lives(connection: Connection) -> bool:
+    try:
+        ConnectionPool.check_connection(connection)
+    except psycopg.OperationalError:
+        return False
+    return True
+
+
+@contextmanager
+def cloned_database(server: TestServer) -> Iterator[Database]:
+    """Clone the template. The clone stays; `drop` removes it."""
+    server.bring_up()
+    database = Database(server, f"tally_{secrets.token_hex(4)}")
+    server.value(f"create database {database.name} template {TEMPLATE}")
+    with database.connections:
+        yield database
+
+
+def drop(database: Database) -> None:
+    database.server.bring_up()
+    database.server.value(f"drop database if exists {database.name} with (force)")

