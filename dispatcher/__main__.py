@@ -111,7 +111,7 @@ class Dispatcher:
             cancel=slots.cancel,
             turn=lambda: pulse.turn("session"),
             may_beat=lambda: may_beat(pulse),
-            trouble=lambda: self._loop.trouble,
+            trouble=lambda: self._loop.trouble or self._outcomes.trouble,
         )
         self._recovery = Recovery(
             Caller(database, "recovery"), Watch(here, settings.grace, settings.beat), settings.backoff

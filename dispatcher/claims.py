@@ -102,7 +102,7 @@ class Claims:
             self.unsettled = self._number
             log.warning("claim.unsettled number=%d", self._number)
             raise
-        return [Claim(*row, asked_at) for row in rows]
+        return [Claim(*(*row, asked_at)) for row in rows]
 
     def _settle(self, number: int) -> Iterator[Claim]:
         asked_at = self._clock()
@@ -110,7 +110,7 @@ class Claims:
         self.unsettled = None
         self.is_full = True
         log.info("claim.settled number=%d tasks=%d", number, len(rows))
-        yield from (Claim(*row, asked_at) for row in rows)
+        yield from (Claim(*(*row, asked_at)) for row in rows)
 
     def _take_one_by_one(self, free: int) -> Iterator[Claim | Refusal]:
         candidates = [

@@ -153,12 +153,14 @@ class Loop:
             return
         if self._claims.unsettled is not None:
             self._claim()
+            self._recovered()
         if now >= self._next_sweep:
             self._next_sweep = now + self._times.sweep.total_seconds()
             self._sweep()
+            self._recovered()
         while self._look and not self.is_stopping() and self._slots.free > 0:
             self._claim()
-        self._recovered()
+            self._recovered()
 
     def _claim(self) -> None:
         for taken in self._claims.take(self._slots.free):
@@ -247,6 +249,7 @@ class Loop:
         self.trouble = str(error)
 
     def _recovered(self) -> None:
+        """The database has answered."""
         self._failures = 0
         if self.trouble is not None:
             log.info("loop.recovered")

@@ -45,6 +45,12 @@ class Outcomes:
     def lanes(self) -> tuple["FirstLane", "SecondLane"]:
         return self._first, self._second
 
+    @property
+    def trouble(self) -> str | None:
+        """What is to be said of outcomes that are tried again and again."""
+        stuck = self._second.pending
+        return f"{stuck} outcomes cannot be written yet" if stuck else None
+
     def put(self, report: Report) -> None:
         if isinstance(report, Refusal):
             self._second.put(report)
@@ -132,6 +138,10 @@ class SecondLane:
         self._arrived: SimpleQueue[Report] = SimpleQueue()
         self._pending: dict[int, Report] = {}
         self.put = self._arrived.put
+
+    @property
+    def pending(self) -> int:
+        return len(self._pending)
 
     def run(self) -> None:
         """Write until told to give up."""

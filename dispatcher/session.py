@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event
 from time import monotonic
-from typing import Final
 
 from tenacity import RetryError
 
@@ -27,8 +26,6 @@ from sql.connect import Connection
 from sql.errors import Condemned, DatabaseBusy, translated
 
 log = logging.getLogger("tally.session")
-
-LONGEST_WAIT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +99,8 @@ class Session:
         next_beat, next_look = monotonic() + beat_seconds, monotonic() + look_seconds
         while not self.stop.is_set():
             self._turn()
-            until = min(next_beat, next_look, monotonic() + LONGEST_WAIT_SECONDS)
+            # Half its patience: a wait that ends for lack of notifications must not look like a dead server.
+            until = min(next_beat, next_look, monotonic() + connection.patience / 2)
             look_now = self._listen(connection, until)
             if self.stop.is_set():
                 return

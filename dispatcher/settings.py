@@ -1,9 +1,9 @@
-"""The dispatcher's settings: flags over the environment, and what must agree."""
+"""The dispatcher's settings: flags over the environment."""
 
 import argparse
 from collections.abc import Mapping
 
-from sql.settings import BadSettings, Settings, read, variable
+from sql.settings import Settings, read
 
 
 def read_settings(arguments: list[str], environ: Mapping[str, str]) -> Settings:
@@ -15,12 +15,7 @@ def read_settings(arguments: list[str], environ: Mapping[str, str]) -> Settings:
     flags = vars(parser.parse_args(arguments))
     if flags["tasks"] is not None:
         flags["tasks"] = ",".join(flags["tasks"])
-    settings = read(environ, flags)
-    least = 2 * (settings.database_addresses * settings.connect + settings.backoff)
-    if settings.grace < least:
-        problem = f"expected at least {least.total_seconds():g}, twice the longest time a reconnect may take"
-        raise BadSettings([f"{variable('grace')}: {problem}, got {settings.grace.total_seconds():g}"])
-    return settings
+    return read(environ, flags)
 
 
 def modules(settings: Settings) -> list[str]:

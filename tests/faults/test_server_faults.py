@@ -7,6 +7,7 @@ import pytest
 from tests.support.database import Database
 from tests.support.ledger import Ledger
 from tests.support.program import RunDispatcher
+from tests.support.proxy import MakeProxy
 from tests.support.server import TestServer
 from tests.support.tasks import effects
 from tests.support.waiting import wait_until
@@ -94,5 +95,22 @@ def test_a_read_only_database_is_an_outage(
         server.value("select pg_reload_conf()")
 
     assert ledger.await_end(running)["state"] == "SUCCEEDED"
+    assert dispatcher.stop() == 0
+    ledger.reconcile()
+
+
+def test_a_connection_that_dies_silently_delays_work_no_longer_than_a_call_may_take(
+    database: Database, server: TestServer, ledger: Ledger, run_dispatcher: RunDispatcher, proxy: MakeProxy
+) -> None:
+    forwarder = proxy("127.0.0.1", server.port)
+    dispatcher = run_dispatcher(env={"DATABASE_URL": forwarder.url_for(database.url), "TALLY_STATEMENT_SECONDS": "0.5"})
+    ledger.await_end(ledger.submit("echo"))
+
+    forwarder.freeze()
+    task = ledger.submit("echo")
+    wait_until(lambda: dispatcher.saw("did not answer in time"), "a call ended by its deadline", seconds=5)
+    forwarder.thaw()
+
+    assert ledger.await_end(task)["state"] == "SUCCEEDED"
     assert dispatcher.stop() == 0
     ledger.reconcile()
