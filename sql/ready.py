@@ -29,15 +29,15 @@ def await_schema(
             with open_session() as connection:
                 version = schema_version(connection)
         except DatabaseAway as error:
-            state = f"away error={error}"
+            state = f"database.away error={error}"
         else:
             if version == latest_version():
                 return True
             if version > latest_version():
                 raise SchemaTooNew(f"the schema is at {version}, this program knows {latest_version()}")
-            state = f"older version={version} known={latest_version()}"
+            state = f"schema.older version={version} known={latest_version()}"
         if state != said:
-            log.warning("database.%s", state)
+            log.warning(state)
             said = state
         tries += 1
         longest = min(settings.backoff.total_seconds(), FIRST_WAIT_SECONDS * 2.0 ** min(tries, 20))

@@ -105,7 +105,11 @@ class Settings:
     @property
     def database_addresses(self) -> int:
         """How many addresses a connection attempt may try, one after the other."""
-        return max(1, len(str(conninfo_to_dict(self.direct_url).get("host") or "").split(",")))
+        try:
+            hosts = conninfo_to_dict(self.direct_url).get("host") or ""
+        except ProgrammingError:
+            return 1
+        return len(str(hosts).split(","))
 
 
 def variable(name: str) -> str:
@@ -151,6 +155,8 @@ def _parse(kind: object, text: str, limits: Mapping[str, Any]) -> object:
     if kind is str:
         if "\0" in text:
             raise ValueError("expected text without NUL")
+        # Raises a ValueError of its own for bytes of the environment that are not UTF-8.
+        text.encode("utf-8")
         return text
     number: float
     if kind is int:
@@ -178,4 +184,8 @@ def _disagreements(settings: Settings) -> list[str]:
         problems.append(f"{variable('log_level')}: expected debug, info, warning or error")
     if settings.drain_reserve >= settings.drain:
         problems.append(f"{variable('drain_reserve')}: must be shorter than {variable('drain')}")
+    least = 2 * (settings.database_addresses * settings.connect + settings.backoff)
+    if settings.grace < least:
+        expected = f"expected at least {least.total_seconds():g}, twice the longest time a reconnect may take"
+        problems.append(f"{variable('grace')}: {expected}, got {settings.grace.total_seconds():g}")
     return problems

@@ -50,7 +50,7 @@ begin
     end if;
 
     return query
-    select submitted.token, tally.task_document(task)
+    select submitted.token, case when task.id is not null then tally.task_document(task) end
     from unnest(p_tokens) with ordinality as submitted (token, ordinal)
     left join tally.task on task.id = any (v_ids) and task.token = submitted.token
     order by submitted.ordinal;

@@ -69,7 +69,8 @@ create table tally.task (
     constraint result_set_exactly_when_succeeded check ((result is not null) = (state = 'SUCCEEDED')),
     constraint error_set_exactly_when_failed_or_canceled
         check ((error is not null) = (state in ('FAILED', 'CANCELED'))),
-    constraint error_names_its_reason check (jsonb_typeof(error -> 'reason') = 'string'),
+    constraint error_names_its_reason
+        check (error is null or coalesce(jsonb_typeof(error -> 'reason'), 'none') = 'string'),
     constraint succeeded_was_not_canceled check (state <> 'SUCCEEDED' or cancel_requested_at is null),
     constraint failed_was_not_canceled check (state <> 'FAILED' or cancel_requested_at is null)
 );
@@ -79,14 +80,24 @@ create index task_open on tally.task (queue) where state in ('QUEUED', 'RUNNING'
 create index task_running on tally.task (claimed_by) where state = 'RUNNING';
 create unique index task_idempotency_key on tally.task (idempotency_key) where idempotency_key is not null;
 
--- For reconciling by eye: what the built-in kind counted, zeros unless it succeeded.
+-- For reconciling by eye: what the built-in kind counted, zeros unless it succeeded; null where the stored result
+-- is not a count, so that no row makes the view fail.
 create view tally.text_stats as
 select
     task.id,
     task.state,
-    case when task.state = 'SUCCEEDED' then (task.result ->> 'words')::bigint else 0 end as words,
-    case when task.state = 'SUCCEEDED' then (task.result ->> 'bytes')::bigint else 0 end as bytes,
-    case when task.state = 'SUCCEEDED' then (task.result ->> 'runes')::bigint else 0 end as runes,
+    case
+        when task.state <> 'SUCCEEDED' then 0
+        else substring(task.result ->> 'words' from '^[0-9]{1,18}$')::bigint
+    end as words,
+    case
+        when task.state <> 'SUCCEEDED' then 0
+        else substring(task.result ->> 'bytes' from '^[0-9]{1,18}$')::bigint
+    end as bytes,
+    case
+        when task.state <> 'SUCCEEDED' then 0
+        else substring(task.result ->> 'runes' from '^[0-9]{1,18}$')::bigint
+    end as runes,
     task.cancel_requested_at is not null as cancel_requested
 from tally.task
 where task.kind = 'text.stats';

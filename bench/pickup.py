@@ -1,0 +1,43 @@
+"""Pick-up: from just before a POST to the beginning of the task's body, on an idle service."""
+
+import http.client
+import json
+import time
+
+from bench.report import Table, percentile
+from bench.stage import Stage
+
+APART_SECONDS = 0.02
+WARM_UP = 20
+
+
+def measure(stage: Stage, *, submits: int) -> Table:
+    """Return milliseconds, of submits 20 ms apart over one keep-alive connection."""
+    stage.empty()
+    stamps = stage.folder / "stamps"
+    stamps.touch()
+    stamps.chmod(0o666)
+    before: dict[int, int] = {}
+    body = json.dumps({"kind": "stamp", "input": {"file": str(stamps)}})
+    with stage.web() as (_, (host, port)), stage.dispatcher(8):
+        connection = http.client.HTTPConnection(host, port)
+        for _ in range(WARM_UP + submits):
+            began = time.monotonic_ns()
+            connection.request("POST", "/tasks", body, {"Content-Type": "application/json"})
+            response = connection.getresponse()
+            answer = json.loads(response.read())
+            assert response.status == 202, answer
+            before[answer["id"]] = began
+            time.sleep(APART_SECONDS)
+        connection.close()
+        while stage.value(b"select tally.open_count('default')"):
+            time.sleep(0.05)
+    lines = [line.split() for line in stamps.read_text().splitlines()]
+    waited = {int(task): (int(moment) - before[int(task)]) / 1e6 for task, moment in lines}
+    assert waited.keys() == before.keys()
+    milliseconds = [waited[task] for task in before][WARM_UP:]
+    return Table(
+        f"pick-up latency, {submits} submits 20 ms apart",
+        {},
+        {f"p{point}, ms": percentile(milliseconds, point) for point in (50, 95, 99)},
+    )

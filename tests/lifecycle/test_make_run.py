@@ -1,0 +1,88 @@
+"""`make run`, end to end: honcho, the Procfile, the programs, the database, as a newcomer has them."""
+
+import shutil
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.lifecycle.embedded import server_of
+from tests.support.http import Client
+from tests.support.program import ROOT, Program, environment
+from tests.support.server import TestServer
+
+# The Makefile's own drain is part of what is tested.
+OWN_DRAIN = {"TALLY_DRAIN_SECONDS": None, "TALLY_DRAIN_RESERVE_SECONDS": None}
+
+
+class MakeRun(Protocol):
+    def __call__(self, env: Mapping[str, str | None] | None = None) -> Program: ...
+
+
+@pytest.fixture
+def make_run(project: Path) -> Iterator[MakeRun]:
+    """Start `make run` in a folder with this environment, and wait until all three are ready."""
+    for name in ("Makefile", "Procfile"):
+        shutil.copy(ROOT / name, project)
+    (project / ".venv").symlink_to(sys.prefix)
+    started: list[Program] = []
+
+    def start(env: Mapping[str, str | None] | None = None) -> Program:
+        # -o: the environment is there, whoever made it.
+        command = ["make", "-o", ".venv/installed", "run"]
+        program = Program(command, environment({**OWN_DRAIN, **(env or {})}), project)
+        started.append(program)
+        for name in ("db", "web", "dispatcher"):
+            program.wait_for(f"ready {name} ", seconds=40)
+        return program
+
+    yield start
+    for program in started:
+        print(program.output)
+        program.tidy_up()
+
+
+def stop(program: Program) -> None:
+    """Stop everything. honcho reports the status of the shell around each program, so the log must tell."""
+    program.send(signal.SIGTERM)
+    program.wait()
+    assert program.output.count("stopped (rc=") == 3, program.output
+    assert program.saw("dispatcher.ended status=0"), program.output
+    assert not program.saw("SIGKILL"), program.output
+
+
+def test_a_task_is_run_and_still_there_after_a_stop_and_a_start(make_run: MakeRun, project: Path) -> None:
+    first = make_run()
+    answer = Client(first.address).submit(input={"text": "Go one"})
+    assert answer.status == 202
+    task = Client(first.address).follow(answer.json()["id"])
+    stop(first)
+    assert not server_of(project).processes()
+
+    second = make_run()
+    again = Client(second.address).task(task["id"])
+    stop(second)
+
+    assert task["state"] == "SUCCEEDED"
+    assert task["result"] == {"words": 2, "bytes": 6, "runes": 6}
+    assert again == task
+
+
+def test_with_a_database_url_it_migrates_and_starts_nothing_embedded(
+    make_run: MakeRun, project: Path, server: TestServer
+) -> None:
+    server.bring_up()
+    server.value("create database tally_empty")
+    try:
+        program = make_run({"DATABASE_URL": server.url("tally_empty")})
+        task_id = Client(program.address).submit(input={"text": "Go one"}).json()["id"]
+
+        assert Client(program.address).follow(task_id)["state"] == "SUCCEEDED"
+        assert program.saw("migration.applied")
+        assert not (project / ".tally").exists()
+        stop(program)
+    finally:
+        server.value("drop database tally_empty with (force)")
