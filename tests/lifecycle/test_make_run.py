@@ -1,48 +1,13 @@
 """`make run`, end to end: honcho, the Procfile, the programs, the database, as a newcomer has them."""
 
-import shutil
 import signal
-import sys
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
 
-import pytest
-
+from tests.lifecycle.conftest import MakeRun
 from tests.lifecycle.embedded import server_of
 from tests.support.http import Client
-from tests.support.program import ROOT, Program, environment
+from tests.support.program import Program
 from tests.support.server import TestServer
-
-# The Makefile's own drain is part of what is tested.
-OWN_DRAIN = {"TALLY_DRAIN_SECONDS": None, "TALLY_DRAIN_RESERVE_SECONDS": None}
-
-
-class MakeRun(Protocol):
-    def __call__(self, env: Mapping[str, str | None] | None = None) -> Program: ...
-
-
-@pytest.fixture
-def make_run(project: Path) -> Iterator[MakeRun]:
-    """Start `make run` in a folder with this environment, and wait until all three are ready."""
-    for name in ("Makefile", "Procfile"):
-        shutil.copy(ROOT / name, project)
-    (project / ".venv").symlink_to(sys.prefix)
-    started: list[Program] = []
-
-    def start(env: Mapping[str, str | None] | None = None) -> Program:
-        # -o: the environment is there, whoever made it.
-        command = ["make", "-o", ".venv/installed", "run"]
-        program = Program(command, environment({**OWN_DRAIN, **(env or {})}), project)
-        started.append(program)
-        for name in ("db", "web", "dispatcher"):
-            program.wait_for(f"ready {name} ", seconds=40)
-        return program
-
-    yield start
-    for program in started:
-        print(program.output)
-        program.tidy_up()
 
 
 def stop(program: Program) -> None:
