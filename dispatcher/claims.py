@@ -119,8 +119,7 @@ class Claims:
                 "claimable_tasks", queue=self._queue, excluded=self._excluded(), limit=free
             )
         ]
-        self.is_full = len(candidates) == free
-        claimed = False
+        claimed = moved = False
         forbidden: list[tuple[int, Misconfigured]] = []
         for task_id in candidates:
             if self._is_stopping():
@@ -128,16 +127,20 @@ class Claims:
             try:
                 claims = self._claim(1, only=[task_id])
             except RowRefused as error:
+                moved = True
                 yield self._refuse(task_id, error)
             except Misconfigured as error:
                 forbidden.append((task_id, error))
             except DatabaseBusy as error:
                 if not is_timeout(error):
                     raise
+                moved = True
                 self._set_aside(task_id)
             else:
                 claimed = claimed or bool(claims)
                 yield from claims
+        # Where nothing moved, somebody holds them all locked, and another round at once would find the same.
+        self.is_full = len(candidates) == free and (claimed or moved)
         if forbidden and not claimed:
             # Not one could be claimed: this is about the installation, not about these tasks.
             raise forbidden[0][1]

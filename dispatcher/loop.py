@@ -25,12 +25,13 @@ from dispatcher.outcomes import Outcomes
 from dispatcher.retry import FIRST_SECONDS
 from dispatcher.sessions import Caller
 from dispatcher.slots import Slots
-from sql.errors import Condemned, DatabaseAway, Misconfigured, TallyError, TasksLeft
+from sql.errors import Condemned, DatabaseAway, Misconfigured, RowRefused, TallyError, TasksLeft
 from sql.states import TaskState
 
 log = logging.getLogger("tally.loop")
 
 CONDEMNED_WAIT_SECONDS: Final = 0.1
+LONGEST_WAIT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ class Loop:
         self._turn = turn
         self._stalled = stalled
         self._clock = clock
+        self._unsure: list[Claim] = []
         self._look = False
         self._next_sweep = clock()
         self._next_try = clock()
@@ -83,7 +85,9 @@ class Loop:
         """What keeps this dispatcher from claiming; reported with every beat."""
 
     def is_stopping(self) -> bool:
-        return self._draining or self._condemned
+        """Asked between the steps of whatever takes long, which is a turn too."""
+        self._turn()
+        return self._draining or self._condemned or self._inbox.signaled
 
     def run(self) -> int:
         """Run until drained, condemned or out of time. Returns the exit status."""
@@ -129,7 +133,7 @@ class Loop:
                 self._outcomes.give_up.set()
                 self._end_at = min(self._end_at, self._clock() + self._times.drain.total_seconds())
             case Claim():
-                self._ask_again(message)
+                self._unsure.append(message)
             case ThreadEnded(name, why):
                 log.error("thread.ended thread=%s why=%s", name, why)
                 self._lost = True
@@ -153,6 +157,10 @@ class Loop:
             return
         if self._claims.unsettled is not None:
             self._claim()
+            self._recovered()
+        while self._unsure:
+            self._ask_again(self._unsure[-1])
+            self._unsure.pop()
             self._recovered()
         if now >= self._next_sweep:
             self._next_sweep = now + self._times.sweep.total_seconds()
@@ -179,22 +187,22 @@ class Loop:
         held = self._slots.attempts()
         lost = {task_id: attempt for task_id, attempt in rows.items() if task_id not in held}
         if lost and self._claims.unsettled is None:
-            written = self._caller.call("fail_lost_tasks", ids=list(lost), attempts=list(lost.values()))
+            try:
+                written = self._caller.call("fail_lost_tasks", ids=list(lost), attempts=list(lost.values()))
+            except RowRefused as error:
+                # Come back to at the next sweep; claiming goes on.
+                log.error("task.lost_unwritten tasks=%s error=%s", list(lost), error)  # noqa: TRY400 - no bug of ours
+                return
             for (task_id,) in written:
                 log.error("task.lost task=%d", task_id)
 
     def _ask_again(self, claim: Claim) -> None:
         """A claim waited too long to be begun unasked: its dispatcher may have been condemned meanwhile."""
         asked_at = self._clock()
-        try:
-            current = self._claims.is_current(claim)
-        except DatabaseAway as error:
-            self._back_off(error)
-            self._inbox.put(claim)
-            return
+        current = self._claims.is_current(claim)
         if current is None:
-            self._hear(Word.CONDEMNED)
-        elif current:
+            raise Condemned("stopped before a claim was begun")
+        if current:
             self._slots.start(replace(claim, known_at=asked_at))
         else:
             log.warning("claim.late task=%d attempt=%d", claim.id, claim.attempt)
@@ -210,7 +218,8 @@ class Loop:
         if now >= self._end_at:
             return 1
         if self._condemned:
-            return 1 if self._slots.running() == 0 else None
+            # A claim that is to be asked about will never begin.
+            return 1 if self._slots.running() <= len(self._unsure) else None
         if now >= self._give_up_at:
             self._give_up()
         if self._draining and self._slots.busy == 0 and self._claims.unsettled is None:
@@ -260,7 +269,7 @@ class Loop:
         next_act = self._next_try if self._next_try > now else self._next_sweep
         if self._condemned:
             next_act = now + CONDEMNED_WAIT_SECONDS
-        return min(next_act, self._give_up_at, self._end_at) - now
+        return min(next_act, self._give_up_at, self._end_at, now + LONGEST_WAIT_SECONDS) - now
 
 
 def _tell(report: Report, verdict: Verdict) -> None:

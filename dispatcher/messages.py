@@ -101,6 +101,8 @@ class Inbox:
         self._queue: SimpleQueue[Message] = SimpleQueue()
         self._waiting: set[Word] = set()
         self._lock = Lock()
+        self.signaled = False
+        """Has there ever been a signal? For who is in the midst of something and cannot take the messages now."""
 
     def put(self, message: Message) -> None:
         if isinstance(message, Word):
@@ -111,6 +113,7 @@ class Inbox:
         self._queue.put(message)
 
     def signal(self) -> None:
+        self.signaled = True
         self._queue.put(Word.SIGNAL)
 
     def get(self, timeout: float) -> list[Message]:

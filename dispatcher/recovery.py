@@ -14,10 +14,10 @@ of its own.
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from threading import Event
 from time import monotonic
 from typing import Final, Literal
@@ -33,6 +33,7 @@ from sql.errors import DatabaseAway, DatabaseLost, TallyError
 log = logging.getLogger("tally.recovery")
 
 LOOK_SECONDS: Final = 1.0
+LONGEST_ASIDE_SECONDS: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +104,7 @@ class Recovery:
         self._watch = watch
         self._backoff = backoff
         self._looked = False
+        self._aside: dict[UUID, tuple[float, float]] = {}  # holder to (until, period)
         self.stop = Event()
 
     def run(self) -> None:
@@ -124,25 +126,36 @@ class Recovery:
                 for id_, beat, host, pid, boot_id, namespace, locked in rows
             ]
             for suspect, proof in self._watch.judge(suspects, monotonic(), is_name_free):
-                with self._said():
-                    self._condemn(suspect, proof)
+                self._try(suspect.id, partial(self._condemn, suspect, proof))
             for (holder,) in self._caller.call("stopped_holders"):
-                with self._said():
-                    self._tell(holder, self._caller.call("recover_tasks", dispatcher=holder))
+                self._try(holder, partial(self._recover, holder))
         except DatabaseAway:
             self._watch.forget()
             raise
         self._looked = True
 
-    @contextmanager
-    def _said(self) -> Iterator[None]:
-        """Let an error about one holder's rows be said and come back to at the next look, not stop the others."""
+    def _try(self, holder: UUID, act: Callable[[], None]) -> None:
+        """Act on one holder's rows. An error stops nobody else; it is said, and come back to ever more seldom.
+
+        Ever more seldom, because a row that runs out of time at every look would make every look late, and a watch
+        with such gaps proves nothing about anybody.
+        """
+        until, period = self._aside.get(holder, (0.0, LOOK_SECONDS))
+        if monotonic() < until:
+            return
         try:
-            yield
+            act()
         except DatabaseLost:
             raise
         except TallyError as error:
-            log.warning("recovery.failed error=%s", error)
+            period = min(2 * period, LONGEST_ASIDE_SECONDS)
+            self._aside[holder] = (monotonic() + period, period)
+            log.warning("recovery.failed holder=%s again_seconds=%.0f error=%s", holder, period, error)
+        else:
+            self._aside.pop(holder, None)
+
+    def _recover(self, holder: UUID) -> None:
+        self._tell(holder, self._caller.call("recover_tasks", dispatcher=holder))
 
     def _condemn(self, suspect: Suspect, proof: Proof) -> None:
         # What its process left behind on the server may hold row locks until its statement ends.

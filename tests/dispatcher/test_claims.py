@@ -1,0 +1,407 @@
+"""Claims against a real database: the order, what a lost reply leaves, and what one bad task may not do to others."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from secrets import token_hex
+
+import pytest
+
+from dispatcher.claims import Claims
+from dispatcher.messages import Claim, Refusal
+from dispatcher.sessions import Database as Reached
+from sql.errors import Condemned, DatabaseAway, DatabaseBusy, DatabaseLost, Misconfigured
+from tests.dispatcher.background import Background
+from tests.dispatcher.given import Clock, a_caller, allow_writes, refuse_writes, registered, state, terminate
+from tests.sql import calls
+from tests.support.database import Database
+from tests.support.proxy import Proxy
+from tests.support.waiting import wait_until
+
+
+class Claimer:
+    """One dispatcher's claims, with time that passes when it is told to."""
+
+    def __init__(self, database: Database, reached: Reached) -> None:
+        self.clock = Clock()
+        self.stopping = False
+        self.reached = reached
+        self.name = reached.name("loop")
+        self.caller = a_caller(database, reached, "loop")
+        self.claims = Claims(self.caller, "default", lambda: self.stopping, self.clock)
+
+    def take(self, free: int = 10) -> list[Claim | Refusal]:
+        return list(self.claims.take(free))
+
+    def may_be_more(self) -> bool:
+        return self.claims.is_full
+
+    def unsettled(self) -> int | None:
+        return self.claims.unsettled
+
+    def ids(self, free: int = 10) -> list[int]:
+        return [taken.id for taken in self.take(free)]
+
+
+@pytest.fixture
+def claimer(database: Database) -> Claimer:
+    return Claimer(database, registered(database))
+
+
+def hasty(database: Database) -> Claimer:
+    """A dispatcher whose statements run for 0.3 s at most."""
+    return Claimer(database, registered(database, statement_seconds=0.3))
+
+
+def count_tries(database: Database, task: int, action: str = "perform pg_sleep(10)") -> Callable[[], int]:
+    """Let the claim of a task do something first; return how often it was tried so far."""
+    database.execute("create sequence tries")
+    refuse_writes(database, f"old.id = {task} and new.state = 'RUNNING'", f"perform nextval('tries'); {action}")
+    return lambda: int(database.value("select case when is_called then last_value else 0 end from tries"))
+
+
+def test_tasks_come_by_priority_and_then_in_the_order_they_were_submitted(database: Database, claimer: Claimer) -> None:
+    first, second, third, urgent = calls.submit_all(database.connect(), 4)
+    database.execute("update tally.task set priority = -1 where id = %s", (urgent,))
+
+    assert claimer.ids(free=2) == [urgent, first]
+    assert claimer.may_be_more()
+    assert claimer.ids() == [second, third]
+    assert not claimer.may_be_more()
+    assert claimer.ids() == []
+
+
+def test_a_claim_is_what_its_row_says(database: Database, claimer: Claimer) -> None:
+    task = calls.submit_one(database.connect())
+
+    (claim,) = claimer.take()
+
+    assert isinstance(claim, Claim)
+    assert (claim.id, claim.attempt, claim.kind, claim.input) == (task, 1, "echo", '{"n": 0}')
+    assert claim.known_at == claimer.clock.now
+    assert claimer.claims.is_current(claim) is True
+
+
+def test_a_claim_that_was_taken_away_is_not_current(database: Database, claimer: Claimer) -> None:
+    calls.submit_one(database.connect())
+    (claim,) = claimer.take()
+    assert isinstance(claim, Claim)
+    database.execute("update tally.task set attempt = 2")
+    assert claimer.claims.is_current(claim) is False
+
+    calls.condemn(database.connect(), claimer.reached.dispatcher)
+
+    assert claimer.claims.is_current(claim) is None
+
+
+def test_a_stopped_dispatcher_is_told_so(database: Database, claimer: Claimer) -> None:
+    task = calls.submit_one(database.connect())
+    calls.condemn(database.connect(), claimer.reached.dispatcher)
+
+    with pytest.raises(Condemned):
+        claimer.take()
+
+    assert state(database, task) == "QUEUED"
+
+
+def test_a_claim_whose_connection_died_before_its_commit_took_nothing(database: Database, claimer: Claimer) -> None:
+    task = calls.submit_one(database.connect())
+    holder = database.connect()
+    with holder.transaction():
+        holder.execute("select from tally.dispatcher for update")
+        claim = Background(claimer.take)
+        wait_for_lock(database, claimer.name)
+        terminate(database, claimer.name)
+        with pytest.raises(DatabaseLost):
+            claim.result()
+        assert claimer.unsettled() == 1
+
+    assert claimer.take() == []
+    assert claimer.unsettled() is None
+    assert state(database, task) == "QUEUED"
+    assert claimer.ids() == [task]
+
+
+def test_a_claim_whose_reply_was_lost_after_its_commit_is_settled_and_no_other_is_made(
+    database: Database, proxy: Callable[[str, int], Proxy]
+) -> None:
+    way = proxy("127.0.0.1", database.server.port)
+    claimer = Claimer(database, registered(database, url=way.url_for(database.url)))
+    first, second, third = calls.submit_all(database.connect(), 3)
+    claimer.caller.ready()
+    way.mute()
+    claim = Background(lambda: claimer.take(2))
+    wait_until(lambda: state(database, second) == "RUNNING", "the claim is committed")
+
+    way.cut()
+    with pytest.raises(DatabaseLost):
+        claim.result()
+    way.thaw()
+
+    assert claimer.ids(free=1) == [first, second]
+    assert state(database, third) == "QUEUED"
+    assert claimer.may_be_more()
+    assert claimer.ids() == [third]
+
+
+def test_a_claim_still_under_way_when_its_connection_was_lost_is_settled_one_way_or_the_other(
+    database: Database, proxy: Callable[[str, int], Proxy]
+) -> None:
+    way = proxy("127.0.0.1", database.server.port)
+    claimer = Claimer(database, registered(database, url=way.url_for(database.url)))
+    tasks = calls.submit_all(database.connect(), 2)
+    refuse_writes(database, "new.state = 'RUNNING'", "perform pg_advisory_xact_lock(7)")
+    holder = database.connect()
+    holder.execute("select pg_advisory_lock(7)")
+    claim = Background(claimer.take)
+    wait_for_lock(database, claimer.name)
+    way.cut()
+    with pytest.raises(DatabaseLost):
+        claim.result()
+
+    settled = Background(claimer.ids)
+    wait_until(
+        lambda: (
+            database.value(
+                "select count(*) from pg_stat_activity where application_name = %s and wait_event_type = 'Lock'",
+                (claimer.name,),
+            )
+            == 2
+        ),
+        "the settlement waits for the claim",
+    )
+    holder.execute("select pg_advisory_unlock(7)")
+
+    took = settled.result()
+    assert took in ([], tasks)
+    assert {state(database, task) for task in tasks} == ({"RUNNING"} if took else {"QUEUED"})
+
+
+def test_settling_goes_on_until_the_database_answers(database: Database, proxy: Callable[[str, int], Proxy]) -> None:
+    way = proxy("127.0.0.1", database.server.port)
+    claimer = Claimer(database, registered(database, url=way.url_for(database.url)))
+    task = calls.submit_one(database.connect())
+    claimer.caller.ready()
+    way.mute()
+    claim = Background(claimer.take)
+    wait_until(lambda: state(database, task) == "RUNNING", "the claim is committed")
+    way.refuse()
+    way.cut()
+    with pytest.raises(DatabaseLost):
+        claim.result()
+
+    for _ in range(2):
+        with pytest.raises(DatabaseAway):
+            claimer.take()
+        assert claimer.unsettled() == 1
+
+    way.thaw()
+    way.accept()
+    assert claimer.ids() == [task]
+
+
+def test_a_connection_that_cannot_be_made_leaves_nothing_to_settle(
+    database: Database, proxy: Callable[[str, int], Proxy]
+) -> None:
+    way = proxy("127.0.0.1", database.server.port)
+    claimer = Claimer(database, registered(database, url=way.url_for(database.url)))
+    task = calls.submit_one(database.connect())
+    way.refuse()
+
+    with pytest.raises(DatabaseAway):
+        claimer.take()
+
+    assert claimer.unsettled() is None
+    assert state(database, task) == "QUEUED"
+    way.accept()
+    assert claimer.ids() == [task]
+
+
+def test_a_database_that_became_read_only_is_away_and_the_next_connection_is_a_new_one(
+    database: Database, claimer: Claimer
+) -> None:
+    task = calls.submit_one(database.connect())
+    claimer.caller.ready().execute("set default_transaction_read_only = on")
+
+    with pytest.raises(DatabaseBusy):
+        claimer.take()
+
+    assert state(database, task) == "QUEUED"
+    assert claimer.unsettled() is None
+    assert claimer.ids() == [task]
+
+
+def test_a_task_whose_claim_is_refused_does_not_keep_the_others_from_running(
+    database: Database, claimer: Claimer
+) -> None:
+    first, bad, last = calls.submit_all(database.connect(), 3)
+    refuse_writes(database, f"old.id = {bad} and new.state = 'RUNNING'", "raise exception 'not this one'")
+
+    first_taken, refusal, last_taken = claimer.take()
+
+    assert (first_taken.id, last_taken.id) == (first, last)
+    assert refusal == Refusal(bad, "not this one")
+    assert state(database, bad) == "QUEUED"
+
+
+def test_a_refused_task_is_passed_over_until_it_is_forgotten(database: Database, claimer: Claimer) -> None:
+    bad = calls.submit_one(database.connect())
+    tries = count_tries(database, bad, "raise exception 'not this one'")
+    assert claimer.take() == [Refusal(bad, "not this one")]
+    tried = tries()
+
+    assert claimer.take() == []
+    assert tries() == tried
+
+    allow_writes(database)
+    claimer.claims.forget(bad)
+    assert claimer.ids() == [bad]
+
+
+def test_a_task_whose_claim_runs_out_of_time_alone_is_set_aside_and_the_others_go_on(database: Database) -> None:
+    claimer = hasty(database)
+    first, slow, last = calls.submit_all(database.connect(), 3)
+    tries = count_tries(database, slow)
+
+    assert claimer.ids() == [first, last]
+    assert tries() == 2  # with the batch, and alone
+
+    later = calls.submit_one(database.connect())
+    assert claimer.ids() == [later]
+    assert tries() == 2
+    assert state(database, slow) == "QUEUED"
+
+
+def test_a_task_set_aside_is_tried_again_after_ever_longer_periods(database: Database) -> None:
+    claimer = hasty(database)
+    slow = calls.submit_one(database.connect())
+    tries = count_tries(database, slow)
+    assert claimer.ids() == []
+
+    for period in (2, 4):
+        tried = tries()
+        claimer.clock.now += period - 0.1
+        assert claimer.ids() == []
+        assert tries() == tried, f"tried before {period} s had passed"
+        claimer.clock.now += 0.2
+        assert claimer.ids() == []
+        assert tries() > tried, f"not tried after {period} s"
+
+    allow_writes(database)
+    claimer.clock.now += 8.1
+    assert claimer.ids() == [slow]
+
+
+def test_after_a_batch_ran_out_of_time_tasks_are_claimed_one_by_one_for_a_while(database: Database) -> None:
+    claimer = hasty(database)
+    slow = calls.submit_one(database.connect())
+    count_tries(database, slow)
+    assert claimer.ids() == []
+
+    numbers = "select array_agg(distinct claim_number) from tally.task where claim_number is not null"
+    tasks = calls.submit_all(database.connect(), 2)
+    assert claimer.ids() == tasks
+    assert len(database.value(numbers)) == 2
+
+    claimer.clock.now += 10.1
+    allow_writes(database)
+    calls.submit_all(database.connect(), 2)
+    assert len(claimer.ids()) == 3
+    assert len(database.value(numbers)) == 3
+
+
+def test_a_round_in_which_nothing_moved_does_not_ask_for_another(database: Database) -> None:
+    claimer = hasty(database)
+    slow = calls.submit_one(database.connect())
+    count_tries(database, slow)
+    assert claimer.ids(free=1) == []
+    assert claimer.may_be_more()  # it was set aside: the next may go
+
+    held = calls.submit_one(database.connect())
+    holder = database.connect()
+    with holder.transaction():
+        holder.execute("select from tally.task where id = %s for update", (held,))
+
+        assert claimer.ids(free=1) == []
+        assert not claimer.may_be_more()
+
+    assert claimer.ids(free=1) == [held]
+
+
+def test_a_long_round_ends_when_the_dispatcher_stops(database: Database) -> None:
+    claimer = hasty(database)
+    tasks = calls.submit_all(database.connect(), 3)
+    tries = count_tries(database, tasks[0])
+    taking = claimer.claims.take(10)
+
+    assert next(taking).id == tasks[1]
+    claimer.stopping = True
+
+    assert list(taking) == []
+    assert tries() == 2
+    assert state(database, tasks[2]) == "QUEUED"
+
+
+@contextmanager
+def role_of_its_own(database: Database) -> Iterator[str]:
+    """Make a role that may do all a dispatcher does; yield its name."""
+    role = f"tally_{token_hex(4)}"
+    database.execute(
+        f"""
+        create role {role} login;
+        grant usage on schema tally to {role};
+        grant all on all tables in schema tally to {role};
+        grant execute on all functions in schema tally to {role};
+        """
+    )
+    try:
+        yield role
+    finally:
+        database.execute(f"drop owned by {role}; drop role {role}")
+
+
+@pytest.mark.parametrize(
+    "privilege", ["update on tally.task", "execute on function tally.claim_tasks", "select on tally.task"]
+)
+def test_a_missing_privilege_is_said_and_no_task_is_failed(database: Database, privilege: str) -> None:
+    with role_of_its_own(database) as role:
+        url = database.url.replace("postgres@", f"{role}@")
+        assert url != database.url
+        claimer = Claimer(database, registered(database, url=url))
+        tasks = calls.submit_all(database.connect(), 2)
+        database.execute(f"revoke {privilege} from {role}")
+
+        for _ in range(2):
+            with pytest.raises(Misconfigured, match="permission denied"):
+                claimer.take()
+            assert {state(database, task) for task in tasks} == {"QUEUED"}
+
+        database.execute(f"grant {privilege} to {role}")
+        assert claimer.ids() == tasks
+
+
+def test_a_privilege_that_only_one_task_lacks_is_that_tasks_refusal(database: Database, claimer: Claimer) -> None:
+    bad, good = calls.submit_all(database.connect(), 2)
+    refuse_writes(
+        database, f"old.id = {bad} and new.state = 'RUNNING'", "raise exception 'denied' using errcode = '42501'"
+    )
+
+    assert [(type(taken), taken.id) for taken in claimer.take()] == [(Claim, good), (Refusal, bad)]
+
+
+def test_a_paused_queue_gives_nothing(database: Database, claimer: Claimer) -> None:
+    task = calls.submit_one(database.connect())
+    database.execute("update tally.queue set paused_at = now()")
+    assert claimer.take() == []
+
+    database.execute("update tally.queue set paused_at = null")
+
+    assert claimer.ids() == [task]
+
+
+def wait_for_lock(database: Database, name: str) -> None:
+    wait_until(
+        lambda: database.value(
+            "select bool_or(wait_event_type = 'Lock') from pg_stat_activity where application_name = %s", (name,)
+        ),
+        f"{name} waits for a lock",
+    )

@@ -1,0 +1,232 @@
+"""The loop with a real database: what it does not wait for, and what must not stop it."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from queue import SimpleQueue
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from dispatcher import Context
+from dispatcher.claims import Claims
+from dispatcher.loop import Loop, Times
+from dispatcher.messages import Inbox, Report, Verdict, Word
+from dispatcher.outcomes import Outcomes
+from dispatcher.sessions import Database as Reached
+from dispatcher.slots import Slots
+from tests.dispatcher.background import Background
+from tests.dispatcher.given import (
+    LIMITS,
+    a_caller,
+    a_claim,
+    allow_writes,
+    claimed,
+    refuse_writes,
+    registered,
+    running,
+    state,
+)
+from tests.sql import calls
+from tests.support.database import Database
+from tests.support.proxy import Proxy
+from tests.support.waiting import wait_until
+
+TIMES = Times(
+    sweep=timedelta(seconds=0.1),
+    backoff=timedelta(seconds=0.05),
+    drain=timedelta(seconds=20),
+    drain_reserve=timedelta(seconds=1),
+)
+
+
+class Looped:
+    """A loop with slots and outcomes; its kind `echo` returns its input, `sleep` sleeps until it is canceled."""
+
+    def __init__(self, database: Database, reached: Reached, times: Times = TIMES) -> None:
+        self.reached = reached
+        self.dispatcher = reached.dispatcher
+        self.inbox = Inbox()
+        self.begun: SimpleQueue[int] = SimpleQueue()
+        self.turns = 0
+        self.caller = a_caller(database, reached, "loop")
+        self.outcomes = Outcomes(
+            a_caller(database, reached, "outcomes"),
+            a_caller(database, reached, "outcomes-2"),
+            self._acknowledge,
+            lambda: None,
+        )
+        self.slots = Slots(
+            4,
+            {"echo": self._echo, "sleep": self._sleep},
+            LIMITS,
+            60,
+            on_end=self.outcomes.put,
+            on_unsure=self.inbox.put,
+        )
+        self.claims = Claims(self.caller, "default", lambda: self.loop.is_stopping())  # noqa: PLW0108 - made below
+        self.loop = Loop(
+            self.inbox,
+            self.caller,
+            self.claims,
+            self.slots,
+            self.outcomes,
+            times,
+            LIMITS,
+            turn=self._turn,
+            stalled=list,
+        )
+
+    def _acknowledge(self, written: list[tuple[Report, Verdict]]) -> None:
+        self.loop.acknowledge(written)
+
+    def _turn(self) -> None:
+        self.turns += 1
+
+    def _echo(self, input: dict[str, Any], context: Context) -> object:  # noqa: A002
+        self.begun.put(context.task_id)
+        return input
+
+    def _sleep(self, input: dict[str, Any], context: Context) -> object:  # noqa: A002, ARG002
+        self.begun.put(context.task_id)
+        context.sleep(60)
+        return None
+
+    @contextmanager
+    def runs(self) -> Iterator[Background[int]]:
+        """Run the loop and both lanes; yields the loop's exit status to come. A loop that still runs is stopped."""
+        first, second = self.outcomes.lanes
+        with running(first.run, second.run, stop=self.outcomes.give_up.set):
+            status = Background(self.loop.run)
+            try:
+                yield status
+            finally:
+                self.slots.cancel_all()
+                for _ in range(2):
+                    self.inbox.signal()
+                status.result()
+
+
+@pytest.fixture
+def looped(database: Database) -> Looped:
+    return Looped(database, registered(database))
+
+
+def test_what_is_queued_is_run_and_a_signal_ends_the_loop_with_0(database: Database, looped: Looped) -> None:
+    tasks = calls.submit_all(database.connect(), 20)
+    with looped.runs() as status:
+        wait_until(lambda: {state(database, task) for task in tasks} == {"SUCCEEDED"}, "every task has ended")
+
+        looped.inbox.signal()
+
+        assert status.result() == 0
+    assert database.value("select stopped_why from tally.dispatcher") == "left"
+
+
+def test_a_condemned_loop_ends_with_1(database: Database, looped: Looped) -> None:
+    with looped.runs() as status:
+        calls.condemn(database.connect(), looped.dispatcher)
+        looped.inbox.put(Word.WOKEN)
+
+        assert status.result() == 1
+
+
+def test_a_signal_is_heard_within_a_round_of_tasks_that_each_run_out_of_time(database: Database) -> None:
+    looped = Looped(database, registered(database, statement_seconds=0.3))
+    tasks = calls.submit_all(database.connect(), 40)
+    refuse_writes(database, "new.state = 'RUNNING'", "perform pg_sleep(10)")
+    with looped.runs() as status:
+        wait_until(lambda: looped.turns > 2, "tasks are tried, one by one, each a turn")
+        began = monotonic()
+
+        looped.inbox.signal()
+
+        assert status.result() == 0
+    assert monotonic() - began < 5, "all the tasks were tried before the signal was heard"
+    assert {state(database, task) for task in tasks} == {"QUEUED"}
+
+
+def test_an_idle_loop_makes_turns_however_seldom_it_sweeps(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dispatcher.loop.LONGEST_WAIT_SECONDS", 0.01)
+    looped = Looped(database, registered(database), replace(TIMES, sweep=timedelta(days=1)))
+    with looped.runs():
+        wait_until(lambda: looped.turns > 20, "the loop makes turns", 10)
+
+
+def test_a_claim_to_be_asked_about_waits_while_the_database_is_away(
+    database: Database, proxy: Callable[[str, int], Proxy]
+) -> None:
+    way = proxy("127.0.0.1", database.server.port)
+    looped = Looped(database, registered(database, url=way.url_for(database.url)))
+    (task,) = claimed(database, looped.dispatcher, 1)
+    looped.slots.start(a_claim(task, known_at=0.0))
+    way.refuse()
+    with looped.runs():
+        wait_until(lambda: looped.loop.trouble, "the database is found away")
+        turns, spent, began = looped.turns, os.times().user, monotonic()
+        wait_until(lambda: monotonic() - began > 0.5, "some time has passed")
+        assert looped.turns - turns < 60, f"it turns without waiting, {os.times().user - spent:.2f} s of CPU"
+
+        way.accept()
+
+        wait_until(lambda: state(database, task) == "SUCCEEDED", "the claim was begun after all")
+    assert looped.begun.get(timeout=5) == task
+
+
+def test_a_claim_to_be_asked_about_does_not_keep_a_condemned_dispatcher(database: Database, looped: Looped) -> None:
+    (task,) = claimed(database, looped.dispatcher, 1)
+    looped.slots.start(a_claim(task, known_at=0.0))
+    calls.condemn(database.connect(), looped.dispatcher)
+    began = monotonic()
+    with looped.runs() as status:
+        assert status.result() == 1
+
+    assert monotonic() - began < 5, "it waited for a body that will never begin"
+    assert looped.begun.empty()
+
+
+def test_a_claim_that_was_lost_meanwhile_is_not_begun_and_frees_its_slot(database: Database, looped: Looped) -> None:
+    (task,) = claimed(database, looped.dispatcher, 1)
+    database.execute("update tally.task set attempt = 2")
+    looped.slots.start(a_claim(task, known_at=0.0))
+    with looped.runs():
+        wait_until(lambda: looped.slots.busy == 0, "the slot is free")
+
+    assert looped.begun.empty()
+
+
+def test_rows_under_its_name_that_it_does_not_hold_are_failed(database: Database, looped: Looped) -> None:
+    (lost,) = claimed(database, looped.dispatcher, 1)
+    with looped.runs():
+        wait_until(lambda: state(database, lost) == "FAILED", "the lost row is failed")
+
+    assert looped.begun.empty()
+
+
+def test_a_lost_row_that_cannot_be_failed_does_not_keep_others_from_being_claimed(
+    database: Database, looped: Looped
+) -> None:
+    (lost,) = claimed(database, looped.dispatcher, 1)
+    refuse_writes(database, f"old.id = {lost}")
+    with looped.runs():
+        task = calls.submit_one(database.connect())
+        wait_until(lambda: state(database, task) == "SUCCEEDED", "another task is run", 5)
+
+        allow_writes(database)
+
+        wait_until(lambda: state(database, lost) == "FAILED", "the lost row is failed")
+
+
+def test_a_second_signal_gives_up_what_still_runs(database: Database, looped: Looped) -> None:
+    task = calls.submit_one(database.connect())
+    database.execute("update tally.task set kind = 'sleep'")
+    with looped.runs() as status:
+        assert looped.begun.get(timeout=5) == task
+        looped.inbox.signal()
+        looped.inbox.signal()
+
+        assert status.result() == 1
+    assert database.value("select error ->> 'reason' from tally.task") == "dispatcher stopped before worker completion"

@@ -1,0 +1,252 @@
+"""The bounded pool: counts from claim to release, and what is heard of a body."""
+
+from collections.abc import Iterator
+from queue import Empty, SimpleQueue
+from threading import Barrier, Event, Thread
+from typing import Any
+
+import pytest
+
+from dispatcher import Context
+from dispatcher.messages import Claim, Ending, Outcome
+from dispatcher.slots import Slots
+from sql.states import TaskState
+from tests.dispatcher.given import LIMITS, Clock, a_claim
+from tests.support.waiting import wait_until
+
+
+class Pool:
+    """Slots, their outcomes and unsure claims, and bodies that wait for a gate."""
+
+    def __init__(self, count: int, sure_seconds: float = 3.0) -> None:
+        self.outcomes: SimpleQueue[Outcome] = SimpleQueue()
+        self.unsure: SimpleQueue[Claim] = SimpleQueue()
+        self.begun: SimpleQueue[int] = SimpleQueue()
+        self.gate = Event()
+        self.clock = Clock()
+        self.slots = Slots(
+            count,
+            {"echo": self._echo, "wait": self._wait, "sleep": self._sleep},
+            LIMITS,
+            sure_seconds,
+            on_end=self.outcomes.put,
+            on_unsure=self.unsure.put,
+            clock=self.clock,
+        )
+
+    def start(self, task: int, kind: str = "echo", age: float = 0.0) -> None:
+        self.slots.start(a_claim(task, kind=kind, known_at=self.clock.now - age))
+
+    def next_outcome(self) -> Outcome:
+        return self.outcomes.get(timeout=10)
+
+    def _echo(self, input: dict[str, Any], context: Context) -> object:  # noqa: A002, ARG002
+        self.begun.put(context.task_id)
+        return context.task_id
+
+    def _wait(self, input: dict[str, Any], context: Context) -> object:  # noqa: A002, ARG002
+        self.begun.put(context.task_id)
+        assert self.gate.wait(20)
+        return "waited"
+
+    def _sleep(self, input: dict[str, Any], context: Context) -> object:  # noqa: A002, ARG002
+        self.begun.put(context.task_id)
+        context.sleep(20)
+        return "slept"
+
+
+@pytest.fixture
+def pool() -> Iterator[Pool]:
+    made = Pool(3)
+    yield made
+    made.gate.set()
+    made.slots.cancel_all()
+
+
+def is_empty(queue: SimpleQueue[Any]) -> bool:
+    try:
+        queue.get(timeout=0.05)
+    except Empty:
+        return True
+    return False
+
+
+def test_a_slot_is_busy_from_the_claim_until_it_is_released(pool: Pool) -> None:
+    assert pool.slots.free == 3
+
+    pool.start(7, "wait")
+    assert (pool.slots.free, pool.slots.running()) == (2, 1)
+
+    pool.gate.set()
+    assert pool.next_outcome().id == 7
+    assert (pool.slots.free, pool.slots.busy, pool.slots.running()) == (2, 1, 0)
+    assert pool.slots.attempts() == {7: 1}
+
+    pool.slots.release([7])
+    assert (pool.slots.free, pool.slots.busy) == (3, 0)
+
+
+def test_as_many_bodies_run_at_once_as_there_are_slots(pool: Pool) -> None:
+    for task in (1, 2, 3):
+        pool.start(task, "wait")
+
+    assert {pool.begun.get(timeout=10) for _ in range(3)} == {1, 2, 3}
+
+
+def test_a_refused_task_holds_a_slot_and_runs_no_body(pool: Pool) -> None:
+    pool.slots.hold(7)
+
+    assert (pool.slots.free, pool.slots.running(), pool.slots.attempts()) == (2, 0, {})
+    assert pool.slots.give_up() == []
+    pool.slots.cancel([7])
+    pool.slots.release([7])
+    assert pool.slots.free == 3
+
+
+def test_a_release_of_what_is_not_held_changes_nothing(pool: Pool) -> None:
+    pool.slots.release([7, 8])
+
+    assert pool.slots.free == 3
+
+
+def test_a_body_can_be_started_again_and_again_in_the_same_slot(pool: Pool) -> None:
+    for _ in range(3):
+        pool.start(7)
+        assert pool.next_outcome().id == 7
+        pool.slots.release([7])
+
+    assert pool.slots.free == 3
+
+
+def test_a_claim_that_lay_too_long_is_asked_about_and_not_begun(pool: Pool) -> None:
+    pool.start(7, age=3.1)
+
+    assert pool.unsure.get(timeout=10).id == 7
+    assert pool.slots.free == 2
+    assert is_empty(pool.begun)
+
+
+def test_a_claim_begins_once_it_is_sure_again_in_the_slot_it_has(pool: Pool) -> None:
+    pool.start(7, age=3.1)
+    pool.unsure.get(timeout=10)
+
+    pool.start(7)
+
+    assert pool.next_outcome().state is TaskState.SUCCEEDED
+    assert pool.slots.busy == 1
+
+
+def test_a_claim_just_young_enough_begins(pool: Pool) -> None:
+    pool.start(7, age=2.9)
+
+    assert pool.next_outcome().state is TaskState.SUCCEEDED
+
+
+def test_a_cancel_before_the_body_begins_means_not_started() -> None:
+    pool = Pool(1)
+    pool.start(1, "wait")
+    pool.begun.get(timeout=10)
+    pool.start(2)
+
+    pool.slots.cancel([2])
+    pool.gate.set()
+
+    outcomes = {outcome.id: outcome.ending for outcome in (pool.next_outcome(), pool.next_outcome())}
+    assert outcomes == {1: Ending.RETURNED, 2: Ending.NOT_STARTED}
+
+
+def test_a_cancel_reaches_the_running_body_and_only_that_one(pool: Pool) -> None:
+    pool.start(1, "sleep")
+    pool.start(2, "wait")
+    assert {pool.begun.get(timeout=10) for _ in range(2)} == {1, 2}
+
+    pool.slots.cancel([1, 99])
+
+    assert pool.next_outcome().ending is Ending.STOPPED
+    assert pool.slots.running() == 1
+
+
+def test_cancel_all_raises_every_flag(pool: Pool) -> None:
+    for task in (1, 2, 3):
+        pool.start(task, "sleep")
+        pool.begun.get(timeout=10)
+
+    pool.slots.cancel_all()
+
+    assert {pool.next_outcome().ending for _ in range(3)} == {Ending.STOPPED}
+
+
+def test_what_was_given_up_is_not_heard_any_more(pool: Pool) -> None:
+    pool.start(1, "wait")
+    pool.begun.get(timeout=10)
+
+    assert [claim.id for claim in pool.slots.give_up()] == [1]
+    assert pool.slots.running() == 0
+    assert pool.slots.give_up() == []
+
+    pool.gate.set()
+    pool.start(2)
+    assert pool.next_outcome().id == 2
+    assert is_empty(pool.outcomes)
+    assert pool.slots.attempts() == {1: 1, 2: 1}
+
+
+def test_what_was_given_up_before_it_began_never_begins() -> None:
+    pool = Pool(1)
+    pool.start(1, "wait")
+    pool.begun.get(timeout=10)
+    pool.start(2)
+
+    assert {claim.id for claim in pool.slots.give_up()} == {1, 2}
+
+    pool.gate.set()
+    pool.start(3)
+    assert pool.next_outcome().id == 3
+    assert pool.begun.get(timeout=10) == 3
+
+
+def test_a_body_that_has_ended_is_not_given_up(pool: Pool) -> None:
+    pool.start(1)
+    pool.next_outcome()
+
+    wait_until(lambda: pool.slots.running() == 0, "the body has ended")
+    assert pool.slots.give_up() == []
+
+
+def test_a_slot_outlives_whatever_a_body_raises() -> None:
+    outcomes: SimpleQueue[Outcome] = SimpleQueue()
+
+    def leave(input: dict[str, Any], context: Context) -> object:  # noqa: A002
+        raise SystemExit(1)
+
+    slots = Slots(1, {"leave": leave}, LIMITS, 60, on_end=outcomes.put, on_unsure=lambda _: None)
+    for task in (1, 2):
+        slots.start(a_claim(task, kind="leave"))
+
+    assert [outcomes.get(timeout=10).id for _ in range(2)] == [1, 2]
+
+
+def test_many_threads_start_and_release_and_the_count_is_right() -> None:
+    pool = Pool(8)
+    together = Barrier(8)
+
+    def work(first: int) -> None:
+        together.wait(10)
+        for task in range(first, first + 100):
+            pool.start(task)
+            pool.slots.cancel([task])
+            pool.slots.release([pool.next_outcome().id])
+
+    workers = [Thread(target=work, args=(100 * number,)) for number in range(8)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(20)
+
+    assert (pool.slots.free, pool.slots.busy, pool.slots.running()) == (8, 0, 0)
+
+
+def test_its_repr_shows_the_counts(pool: Pool) -> None:
+    pool.slots.hold(1)
+
+    assert repr(pool.slots) == "<Slots 1/3 busy>"

@@ -1,0 +1,149 @@
+"""A judge's looks, as a table: who is proven dead by what was seen, and when."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID, uuid4
+
+import pytest
+
+from dispatcher.presence import HAS_PROOF, Place
+from dispatcher.recovery import Suspect, Watch
+
+HERE = Place("boot 1", "net 1")
+ELSEWHERE = Place("boot 2", "net 1")
+GRACE = timedelta(seconds=6)
+SUSPECT = Suspect(uuid4(), 7, "host", 4711, ELSEWHERE, locked=False)
+
+
+def nobody_is_gone(_: UUID) -> bool:
+    return False
+
+
+def everybody_is_gone(_: UUID) -> bool:
+    return True
+
+
+class Judge:
+    """A watch, and the moments at which it looked."""
+
+    def __init__(self, beat: float = 1.0, is_name_free: Callable[[UUID], bool] = nobody_is_gone) -> None:
+        self.watch = Watch(HERE, GRACE, timedelta(seconds=beat))
+        self.is_name_free = is_name_free
+
+    def looks(self, *suspects: Suspect, at: float) -> list[str]:
+        return [proof.why for _, proof in self.watch.judge(list(suspects), at, self.is_name_free)]
+
+    def looks_every_second(self, *suspects: Suspect, first: int, last: int) -> list[list[str]]:
+        return [self.looks(*suspects, at=at) for at in range(first, last + 1)]
+
+
+def test_a_suspect_seen_unchanged_for_the_whole_grace_period_is_lost() -> None:
+    judge = Judge()
+
+    assert judge.looks_every_second(SUSPECT, first=0, last=5) == [[]] * 6
+    assert judge.looks(SUSPECT, at=5.9) == []
+    assert judge.looks(SUSPECT, at=6.0) == ["lost"]
+
+
+def test_a_beat_that_moves_starts_the_watch_anew() -> None:
+    judge = Judge()
+    judge.looks_every_second(SUSPECT, first=0, last=5)
+
+    beaten = replace(SUSPECT, beat=8)
+
+    assert judge.looks_every_second(beaten, first=6, last=11) == [[]] * 6
+    assert judge.looks(beaten, at=12) == ["lost"]
+
+
+def test_a_suspect_whose_lock_is_held_is_nobodys_to_judge() -> None:
+    judge = Judge(is_name_free=everybody_is_gone)
+    locked = replace(SUSPECT, locked=True, place=HERE)
+
+    assert judge.looks_every_second(locked, first=0, last=60) == [[]] * 61
+
+
+def test_a_lock_held_in_between_starts_the_watch_anew() -> None:
+    judge = Judge()
+    judge.looks_every_second(SUSPECT, first=0, last=4)
+    judge.looks(replace(SUSPECT, locked=True), at=5)
+
+    assert judge.looks_every_second(SUSPECT, first=6, last=11) == [[]] * 6
+    assert judge.looks(SUSPECT, at=12) == ["lost"]
+
+
+@pytest.mark.parametrize(("beat", "gap"), [(0.2, 2.1), (1.0, 2.1), (5.0, 10.1)])
+def test_a_gap_over_two_beats_starts_the_watch_anew(beat: float, gap: float) -> None:
+    judge = Judge(beat)
+    judge.looks_every_second(SUSPECT, first=0, last=5)
+
+    assert judge.looks(SUSPECT, at=5 + gap) == []
+    assert judge.looks(SUSPECT, at=5 + gap + 1) == []
+
+
+def test_a_gap_of_less_than_two_beats_does_not() -> None:
+    judge = Judge(beat=1.0)
+    judge.looks_every_second(SUSPECT, first=0, last=4)
+
+    assert judge.looks(SUSPECT, at=5.9) == []
+    assert judge.looks(SUSPECT, at=7.8) == ["lost"]
+
+
+def test_a_session_that_broke_starts_the_watch_anew() -> None:
+    judge = Judge()
+    judge.looks_every_second(SUSPECT, first=0, last=5)
+
+    judge.watch.forget()
+
+    assert judge.looks_every_second(SUSPECT, first=6, last=11) == [[]] * 6
+    assert judge.looks(SUSPECT, at=12) == ["lost"]
+
+
+def test_a_suspect_that_was_gone_in_between_is_watched_anew() -> None:
+    judge = Judge()
+    judge.looks_every_second(SUSPECT, first=0, last=4)
+    judge.looks(at=5)
+
+    assert judge.looks_every_second(SUSPECT, first=6, last=11) == [[]] * 6
+
+
+@pytest.mark.skipif(not HAS_PROOF, reason="this system has no abstract socket names")
+def test_a_free_name_in_the_judges_own_place_proves_at_the_first_look_that_the_process_is_gone() -> None:
+    judge = Judge(is_name_free=everybody_is_gone)
+
+    assert judge.looks(replace(SUSPECT, place=HERE), at=0) == ["exited"]
+
+
+@pytest.mark.parametrize(
+    "place", [ELSEWHERE, Place("boot 1", "net 2"), Place("", ""), Place("boot 1", ""), Place("", "net 1")]
+)
+def test_a_free_name_proves_nothing_about_another_place(place: Place) -> None:
+    judge = Judge(is_name_free=everybody_is_gone)
+
+    assert judge.looks(replace(SUSPECT, place=place), at=0) == []
+
+
+def test_two_unknown_places_are_not_the_same_place() -> None:
+    unknown = Place("", "")
+    watch = Watch(unknown, GRACE, timedelta(seconds=1))
+
+    assert watch.judge([replace(SUSPECT, place=unknown)], 0, everybody_is_gone) == []
+
+
+def test_a_name_that_is_held_in_the_same_place_leaves_it_to_the_grace_period() -> None:
+    judge = Judge()
+    here = replace(SUSPECT, place=HERE)
+
+    assert judge.looks_every_second(here, first=0, last=5) == [[]] * 6
+    assert judge.looks(here, at=6) == ["lost"]
+
+
+def test_each_suspect_is_watched_for_itself() -> None:
+    judge = Judge()
+    other = replace(SUSPECT, id=uuid4())
+    judge.looks_every_second(SUSPECT, first=0, last=2)
+
+    assert judge.looks_every_second(SUSPECT, other, first=3, last=5) == [[]] * 3
+    ((dead, proof),) = judge.watch.judge([SUSPECT, other], 6, nobody_is_gone)
+    assert dead.id == SUSPECT.id
+    assert "unchanged for 6.0 s" in proof.text
