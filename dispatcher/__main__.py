@@ -20,11 +20,12 @@ from dispatcher.loop import Loop, Times
 from dispatcher.messages import Inbox, ThreadEnded, Word
 from dispatcher.outcomes import Outcomes
 from dispatcher.pulse import Pulse
-from dispatcher.recovery import Recovery, Watch
+from dispatcher.recovery import Recovery
 from dispatcher.session import Rhythm, Session
 from dispatcher.sessions import Caller, Database
 from dispatcher.settings import modules, read_settings
 from dispatcher.slots import Slots
+from dispatcher.watch import Watch
 from sql import embedded
 from sql.log import start_log
 from sql.migrate import SchemaTooNew
@@ -114,7 +115,10 @@ class Dispatcher:
             trouble=lambda: self._loop.trouble or self._outcomes.trouble,
         )
         self._recovery = Recovery(
-            Caller(database, "recovery"), Watch(here, settings.grace, settings.beat), settings.backoff
+            Caller(database, "recovery"),
+            Watch(here, settings.grace, settings.beat),
+            settings.backoff,
+            may_judge=lambda: not self._loop.is_condemned,
         )
 
     def run(self) -> int:
@@ -142,6 +146,10 @@ class Dispatcher:
         """Wait until the session has entered this dispatcher; the exit status when it is stopped before."""
         while not self._session.entered.is_set():
             for message in self._inbox.get(1.0):
+                if message is Word.SIGNAL and self._session.entered.is_set():
+                    # Entered in the same moment: the loop has to let it leave.
+                    self._inbox.signal()
+                    return None
                 if message is Word.SIGNAL:
                     return 0
                 if message is Word.CONDEMNED or isinstance(message, ThreadEnded):

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Final
 
 from dispatcher.messages import Claim, Refusal
-from dispatcher.retry import is_timeout
+from dispatcher.retry import Aside, is_timeout
 from dispatcher.sessions import Caller
 from sql.errors import DatabaseBusy, DatabaseLost, Misconfigured, RowRefused
 
@@ -21,9 +21,6 @@ log = logging.getLogger("tally.claims")
 
 CAUTION_SECONDS: Final = 10.0
 """How long tasks are claimed one at a time after a batch ran out of time."""
-
-FIRST_ASIDE_SECONDS: Final = 2.0
-LONGEST_ASIDE_SECONDS: Final = 60.0
 
 
 class Claims:
@@ -42,7 +39,7 @@ class Claims:
         self._clock = clock
         self._number = 0
         self._refused: set[int] = set()
-        self._aside: dict[int, tuple[float, float]] = {}  # task id to (until, period)
+        self._aside: Aside[int] = Aside(clock)
         self._cautious_until = clock()
         self.unsettled: int | None = None
         """The number of the claim whose reply was lost."""
@@ -95,7 +92,7 @@ class Claims:
                 queue=self._queue,
                 free=free,
                 after_positions="{}",
-                excluded=self._excluded(),
+                excluded=[*self._refused, *self._aside.held()],
                 only=only,
             )
         except DatabaseLost:
@@ -116,7 +113,7 @@ class Claims:
         candidates = [
             task_id
             for (task_id,) in self._caller.call(
-                "claimable_tasks", queue=self._queue, excluded=self._excluded(), limit=free
+                "claimable_tasks", queue=self._queue, excluded=[*self._refused, *self._aside.held()], limit=free
             )
         ]
         claimed = moved = False
@@ -135,7 +132,7 @@ class Claims:
                 if not is_timeout(error):
                     raise
                 moved = True
-                self._set_aside(task_id)
+                log.warning("claim.set_aside task=%d seconds=%.0f", task_id, self._aside.put(task_id))
             else:
                 claimed = claimed or bool(claims)
                 yield from claims
@@ -151,19 +148,3 @@ class Claims:
         log.warning("claim.refused task=%d error=%s", task_id, error)
         self._refused.add(task_id)
         return Refusal(task_id, str(error))
-
-    def _set_aside(self, task_id: int) -> None:
-        _, period = self._aside.get(task_id, (0.0, FIRST_ASIDE_SECONDS / 2))
-        period = min(2 * period, LONGEST_ASIDE_SECONDS)
-        self._aside[task_id] = (self._clock() + period, period)
-        log.warning("claim.set_aside task=%d seconds=%.0f", task_id, period)
-
-    def _excluded(self) -> list[int]:
-        now = self._clock()
-        # A period is remembered for a while after it has passed, so that the next one grows.
-        self._aside = {
-            task_id: (until, period)
-            for task_id, (until, period) in self._aside.items()
-            if now < until + LONGEST_ASIDE_SECONDS
-        }
-        return [*self._refused, *(task_id for task_id, (until, _) in self._aside.items() if now < until)]

@@ -25,6 +25,7 @@ from dispatcher.outcomes import Outcomes
 from dispatcher.retry import FIRST_SECONDS
 from dispatcher.sessions import Caller
 from dispatcher.slots import Slots
+from sql.documents import storable_text
 from sql.errors import Condemned, DatabaseAway, Misconfigured, RowRefused, TallyError, TasksLeft
 from sql.states import TaskState
 
@@ -79,6 +80,7 @@ class Loop:
         self._draining = False
         self._give_up_at = float("inf")
         self._end_at = float("inf")
+        self._gave_up = False
         self._condemned = False
         self._lost = False
         self.trouble: str | None = None
@@ -88,6 +90,10 @@ class Loop:
         """Asked between the steps of whatever takes long, which is a turn too."""
         self._turn()
         return self._draining or self._condemned or self._inbox.signaled
+
+    @property
+    def is_condemned(self) -> bool:
+        return self._condemned
 
     def run(self) -> int:
         """Run until drained, condemned or out of time. Returns the exit status."""
@@ -155,19 +161,22 @@ class Loop:
         now = self._clock()
         if self._condemned or now < self._next_try:
             return
+        asked = False
         if self._claims.unsettled is not None:
             self._claim()
-            self._recovered()
+            asked = True
         while self._unsure:
             self._ask_again(self._unsure[-1])
             self._unsure.pop()
-            self._recovered()
+            asked = True
         if now >= self._next_sweep:
             self._next_sweep = now + self._times.sweep.total_seconds()
             self._sweep()
-            self._recovered()
+            asked = True
         while self._look and not self.is_stopping() and self._slots.free > 0:
             self._claim()
+            asked = True
+        if asked:
             self._recovered()
 
     def _claim(self) -> None:
@@ -175,10 +184,14 @@ class Loop:
             self._turn()
             if isinstance(taken, Refusal):
                 self._slots.hold(taken.id)
-                self._outcomes.put(taken)
+                detail = storable_text(taken.detail, self._limits.max_detail_bytes)
+                self._outcomes.put(Refusal(taken.id, detail))
             else:
                 self._slots.start(taken)
         self._look = self._claims.is_full
+        if self._gave_up:
+            # Settled too late to be begun.
+            self._give_up()
 
     def _sweep(self) -> None:
         self._look = True
@@ -228,11 +241,13 @@ class Loop:
 
     def _give_up(self) -> None:
         self._give_up_at = float("inf")
-        for claim in self._slots.give_up():
+        self._gave_up = True
+        for claim, began in self._slots.give_up():
             self._lost = True
-            log.error("task.given_up task=%d attempt=%d", claim.id, claim.attempt)
+            ending = Ending.STILL_RUNNING if began else Ending.NOT_STARTED
+            log.error("task.given_up task=%d attempt=%d ending=%s", claim.id, claim.attempt, ending)
             reason = "dispatcher stopped before worker completion"
-            self._outcomes.put(failed(claim, reason, None, self._limits, Ending.STILL_RUNNING))
+            self._outcomes.put(failed(claim, reason, f"its body: {ending}", self._limits, ending))
 
     def _leave(self) -> int | None:
         if self._clock() < self._next_try:
@@ -258,7 +273,7 @@ class Loop:
         self.trouble = str(error)
 
     def _recovered(self) -> None:
-        """The database has answered."""
+        """The database has answered everything that was asked."""
         self._failures = 0
         if self.trouble is not None:
             log.info("loop.recovered")

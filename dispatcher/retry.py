@@ -5,8 +5,9 @@ acknowledged or the event says to give up. Both wait with jitter, up to a cap, a
 """
 
 import logging
+from collections.abc import Callable
 from threading import Event
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception_type
 from tenacity.nap import sleep_using_event
@@ -18,6 +19,10 @@ from sql.errors import TIMED_OUT, DatabaseAway, DatabaseBusy
 log = logging.getLogger("tally.retry")
 
 FIRST_SECONDS: Final = 0.025
+FIRST_ASIDE_SECONDS: Final = 2.0
+LONGEST_ASIDE_SECONDS: Final = 60.0
+
+Key = TypeVar("Key")
 
 
 def terminal_write(give_up: Event) -> Retrying:
@@ -39,6 +44,35 @@ def reconnect(give_up: Event, longest_seconds: float) -> Retrying:
         stop=stop_when_event_set(give_up),
         sleep=sleep_using_event(give_up),
     )
+
+
+class Aside(Generic[Key]):
+    """What failed alone is set aside, so that the others go on: for 2 s, and for twice as long each time, up to 60."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._periods: dict[Key, tuple[float, float]] = {}  # to (until, seconds)
+
+    def put(self, key: Key) -> float:
+        """Set aside, and return for how many seconds."""
+        _, seconds = self._periods.get(key, (0.0, FIRST_ASIDE_SECONDS / 2))
+        seconds = min(2 * seconds, LONGEST_ASIDE_SECONDS)
+        self._periods[key] = (self._clock() + seconds, seconds)
+        return seconds
+
+    def holds(self, key: Key) -> bool:
+        return self._clock() < self._periods.get(key, (0.0, 0.0))[0]
+
+    def held(self) -> list[Key]:
+        """Return what is set aside now."""
+        now = self._clock()
+        # A period is remembered for a while after it has passed, so that the next one grows.
+        self._periods = {
+            key: (until, seconds)
+            for key, (until, seconds) in self._periods.items()
+            if now < until + LONGEST_ASIDE_SECONDS
+        }
+        return [key for key, (until, _) in self._periods.items() if now < until]
 
 
 def is_timeout(error: Exception) -> bool:

@@ -6,6 +6,7 @@ by the look and whatever comes after is notified. A notification is a hint; ever
 cancels also happens by the clock, on the same connection, which is how a connection that died silently is found.
 """
 
+import json
 import logging
 import os
 import socket
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event
 from time import monotonic
+from typing import Final
 
 from tenacity import RetryError
 
@@ -26,6 +28,8 @@ from sql.connect import Connection
 from sql.errors import Condemned, DatabaseBusy, translated
 
 log = logging.getLogger("tally.session")
+
+LONGEST_WAIT_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +104,7 @@ class Session:
         while not self.stop.is_set():
             self._turn()
             # Half its patience: a wait that ends for lack of notifications must not look like a dead server.
-            until = min(next_beat, next_look, monotonic() + connection.patience / 2)
+            until = min(next_beat, next_look, monotonic() + min(LONGEST_WAIT_SECONDS, connection.patience / 2))
             look_now = self._listen(connection, until)
             if self.stop.is_set():
                 return
@@ -146,9 +150,16 @@ class Session:
         for notification in connection.notifies(timeout=max(0.0, until - monotonic()), stop_after=1):
             if notification.channel == "tally_cancel":
                 look_for_cancels = True
-            else:
+            elif self._concerns_us(notification.payload):
                 self._inbox.put(Word.WOKEN)
         return look_for_cancels
+
+    def _concerns_us(self, payload: str) -> bool:
+        """Is this about our queue? Anybody may notify: what cannot be read is taken for a reason to look."""
+        try:
+            return bool(json.loads(payload)["queue"] == self._queue)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return True
 
     def _look_for_cancels(self, connection: Connection) -> None:
         rows = connection.execute(statement("queries/cancel_requests"), self._parameters).fetchall()

@@ -22,11 +22,12 @@ log = logging.getLogger("tally.slots")
 class _Held:
     """A claim in a slot. `ended`: its body has, or was given up."""
 
-    __slots__ = ("cancel", "claim", "ended")
+    __slots__ = ("began", "cancel", "claim", "ended")
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
         self.cancel = Event()
+        self.began = False
         self.ended = False
 
 
@@ -52,6 +53,7 @@ class Slots:
         self._on_unsure = on_unsure
         self._clock = clock
         self._held: dict[int, _Held | None] = {}
+        self._gave_up = False
         self._lock = Lock()
         self._work: SimpleQueue[_Held] = SimpleQueue()
         for number in range(count):
@@ -76,7 +78,8 @@ class Slots:
                 held = _Held(claim)
                 self._held[claim.id] = held
             held.claim = claim
-        self._work.put(held)
+            if not self._gave_up:
+                self._work.put(held)
 
     def hold(self, task_id: int) -> None:
         """Take a slot for a task that runs no body."""
@@ -109,22 +112,29 @@ class Slots:
     def cancel_all(self) -> None:
         self.cancel(self.attempts())
 
-    def give_up(self) -> list[Claim]:
-        """Return the claims whose bodies have not ended; what those bodies still do is not heard any more."""
+    def give_up(self) -> list[tuple[Claim, bool]]:
+        """Return the claims whose bodies have not ended, and whether they began.
+
+        No body begins any more, and what those that have still do is not heard.
+        """
         with self._lock:
+            self._gave_up = True
             left = [held for held in self._held.values() if held is not None and not held.ended]
             for held in left:
                 held.ended = True
-        return [held.claim for held in left]
+        return [(held.claim, held.began) for held in left]
 
     def _run(self) -> None:
         while True:
             self._run_one(self._work.get())
 
     def _run_one(self, held: _Held) -> None:
-        if held.ended:
-            return
-        if self._clock() - held.claim.known_at > self._sure_seconds:
+        with self._lock:
+            if held.ended:
+                return
+            sure = self._clock() - held.claim.known_at <= self._sure_seconds
+            held.began = sure
+        if not sure:
             self._on_unsure(held.claim)
             return
         outcome = run_body(held.claim, held.cancel, self._kinds, self._limits)

@@ -74,8 +74,9 @@ def connect(url: str, *, name: str, connect_timeout: timedelta, statement_timeou
 
 
 def connection_options(name: str, connect_timeout: timedelta) -> dict[str, Any]:
-    """What every connection of ours is opened with; nothing a pooler refuses."""
-    return {"application_name": name, "connect_timeout": max(2, round(connect_timeout.total_seconds()))}
+    """What every connection of ours is opened with; nothing a pooler refuses, nothing of the person's environment."""
+    seconds = max(2, round(connect_timeout.total_seconds()))
+    return {"application_name": name, "connect_timeout": seconds, "client_encoding": "UTF8"}
 
 
 def settings(statement_timeout: timedelta) -> dict[str, str]:

@@ -103,7 +103,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION tally.condemn_dispatcher(p_dispatcher uuid, p_beat bigint, p_why text, p_proof text) RETURNS TABLE(id bigint, state text)
+CREATE FUNCTION tally.condemn_dispatcher(p_dispatcher uuid, p_beat bigint, p_why text, p_proof text, p_only bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(id bigint, state text)
     LANGUAGE plpgsql
     AS $$
 declare
@@ -127,7 +127,7 @@ begin
         where dispatcher.id = p_dispatcher;
     end if;
 
-    return query select * from tally.recover_tasks(p_dispatcher);
+    return query select * from tally.recover_tasks(p_dispatcher, p_only);
 end
 $$;
 
@@ -283,7 +283,7 @@ CREATE FUNCTION tally.queue_lock_key(p_queue text) RETURNS bigint
     select hashtextextended('tally:queue:' || p_queue, 0)
 $$;
 
-CREATE FUNCTION tally.recover_tasks(p_dispatcher uuid) RETURNS TABLE(id bigint, state text)
+CREATE FUNCTION tally.recover_tasks(p_dispatcher uuid, p_only bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(id bigint, state text)
     LANGUAGE plpgsql
     AS $$
 declare
@@ -317,7 +317,9 @@ begin
     from (
         select task.id
         from tally.task
-        where task.claimed_by = p_dispatcher and task.state = 'RUNNING'
+        where task.claimed_by = p_dispatcher
+            and task.state = 'RUNNING'
+            and (p_only is null or task.id = any (p_only))
         order by task.id
         for update skip locked
     ) as locked;
@@ -609,7 +611,7 @@ REVOKE ALL ON FUNCTION tally.cancel_task(p_id bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.claim_tasks(p_dispatcher uuid, p_number bigint, p_queue text, p_free integer, p_after_positions jsonb, p_excluded bigint[], p_only bigint[]) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tally.condemn_dispatcher(p_dispatcher uuid, p_beat bigint, p_why text, p_proof text) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tally.condemn_dispatcher(p_dispatcher uuid, p_beat bigint, p_why text, p_proof text, p_only bigint[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.dispatcher_lock_key(p_dispatcher uuid) FROM PUBLIC;
 
@@ -625,7 +627,7 @@ REVOKE ALL ON FUNCTION tally.open_count(p_queue text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.queue_lock_key(p_queue text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tally.recover_tasks(p_dispatcher uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tally.recover_tasks(p_dispatcher uuid, p_only bigint[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.refuse_claim(p_dispatcher uuid, p_id bigint, p_detail text) FROM PUBLIC;
 

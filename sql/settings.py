@@ -106,10 +106,10 @@ class Settings:
     def database_addresses(self) -> int:
         """How many addresses a connection attempt may try, one after the other."""
         try:
-            hosts = conninfo_to_dict(self.direct_url).get("host") or ""
+            given = conninfo_to_dict(self.direct_url)
         except ProgrammingError:
             return 1
-        return len(str(hosts).split(","))
+        return len(str(given.get("hostaddr") or given.get("host") or "").split(","))
 
 
 def variable(name: str) -> str:
@@ -184,8 +184,15 @@ def _disagreements(settings: Settings) -> list[str]:
         problems.append(f"{variable('log_level')}: expected debug, info, warning or error")
     if settings.drain_reserve >= settings.drain:
         problems.append(f"{variable('drain_reserve')}: must be shorter than {variable('drain')}")
-    least = 2 * (settings.database_addresses * settings.connect + settings.backoff)
-    if settings.grace < least:
-        expected = f"expected at least {least.total_seconds():g}, twice the longest time a reconnect may take"
-        problems.append(f"{variable('grace')}: {expected}, got {settings.grace.total_seconds():g}")
+    if not 1 <= len(settings.queue.encode()) <= 255:
+        problems.append(f"{variable('queue')}: expected 1 to 255 bytes")
+    connecting = settings.database_addresses * settings.connect
+    for name, least, reason in (
+        ("grace", 2 * (connecting + settings.backoff), "twice the longest time a reconnect may take"),
+        ("stall", 2 * (connecting + settings.statement), "twice the longest time a call may take"),
+    ):
+        given = getattr(settings, name)
+        if given < least:
+            expected = f"expected at least {least.total_seconds():g}, {reason}"
+            problems.append(f"{variable(name)}: {expected}, got {given.total_seconds():g}")
     return problems

@@ -3,13 +3,15 @@
 -- process is proven gone) or 'lost' (no such proof); p_proof tells the evidence and who judged.
 -- Locks the dispatcher's row for update, a statement of its own and first: a claim under way ends before the
 -- rows are read, and a later one is refused. Then the tasks' rows, skipping locked ones (recover_tasks).
+-- p_only, where not null, are the only tasks to write now; the others are recovered at later looks.
 -- Returns what was written. A dispatcher that is stopped already keeps its reason; its rows are recovered.
 -- Raises TL404 when there is no such dispatcher, TL414 when its beat moved.
 create or replace function tally.condemn_dispatcher(
     p_dispatcher uuid,
     p_beat bigint,
     p_why text,
-    p_proof text
+    p_proof text,
+    p_only bigint[] default null
 )
 returns table (id bigint, state text)
 language plpgsql
@@ -35,6 +37,6 @@ begin
         where dispatcher.id = p_dispatcher;
     end if;
 
-    return query select * from tally.recover_tasks(p_dispatcher);
+    return query select * from tally.recover_tasks(p_dispatcher, p_only);
 end
 $$;

@@ -1,9 +1,10 @@
 -- What becomes of the tasks of a dispatcher that is stopped, or of which there is no row:
 -- RUNNING -> FAILED, or CANCELED where a cancel was accepted. Returns what was written.
 -- Called by condemn_dispatcher, and by every judge at every look for rows that an earlier look found locked.
+-- p_only, where not null, are the only ids to write: a row that cannot be written must not keep the others.
 -- Refuses (writes nothing) while the dispatcher is there and not stopped: its row is locked for key share,
 -- first, so it cannot be unstopped or still be on its way in. Locks the tasks' rows, skipping locked ones.
-create or replace function tally.recover_tasks(p_dispatcher uuid)
+create or replace function tally.recover_tasks(p_dispatcher uuid, p_only bigint[] default null)
 returns table (id bigint, state text)
 language plpgsql
 as $$
@@ -38,7 +39,9 @@ begin
     from (
         select task.id
         from tally.task
-        where task.claimed_by = p_dispatcher and task.state = 'RUNNING'
+        where task.claimed_by = p_dispatcher
+            and task.state = 'RUNNING'
+            and (p_only is null or task.id = any (p_only))
         order by task.id
         for update skip locked
     ) as locked;

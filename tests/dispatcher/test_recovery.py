@@ -8,8 +8,9 @@ from uuid import UUID, uuid4
 import pytest
 
 from dispatcher.presence import HAS_PROOF, Place, here, hold_name
-from dispatcher.recovery import Recovery, Watch
+from dispatcher.recovery import Recovery
 from dispatcher.sessions import Database as Reached
+from dispatcher.watch import Watch
 from sql import statement
 from tests.dispatcher.given import a_caller, allow_writes, claimed, refuse_writes, registered, running, state, terminate
 from tests.sql import calls
@@ -29,7 +30,7 @@ class Judge:
         self.reached: Reached = registered(database, statement_seconds=statement_seconds)
         watch = Watch(here(), timedelta(seconds=grace), timedelta(seconds=beat))
         caller = a_caller(database, self.reached, "recovery")
-        self.recovery = Recovery(caller, watch, timedelta(seconds=0.025))
+        self.recovery = Recovery(caller, watch, timedelta(seconds=0.025), may_judge=lambda: True)
 
     @contextmanager
     def works(self) -> Iterator[None]:
@@ -279,3 +280,19 @@ def test_two_judges_do_not_get_in_each_others_way(database: Database) -> None:
         None,
         None,
     )
+
+
+@needs_names
+@pytest.mark.parametrize("action", ["raise exception 'no'", "perform pg_sleep(1)"])
+def test_a_row_that_cannot_be_written_keeps_no_other_row_of_its_holder_waiting(database: Database, action: str) -> None:
+    holder = suspect(database)
+    stubborn, plain = claimed(database, holder, 2)
+    refuse_writes(database, f"old.id = {stubborn}", action)
+    with Judge(database, statement_seconds=0.3).works():
+        assert await_end(database, plain)["reason"] == "process exited before worker completion"
+        assert stopped_why(database, holder) == "exited"
+        assert state(database, stubborn) == "RUNNING"
+
+        allow_writes(database)
+
+        await_end(database, stubborn)

@@ -176,33 +176,41 @@ def test_cancel_all_raises_every_flag(pool: Pool) -> None:
     assert {pool.next_outcome().ending for _ in range(3)} == {Ending.STOPPED}
 
 
-def test_what_was_given_up_is_not_heard_any_more(pool: Pool) -> None:
+def test_what_was_given_up_is_not_heard_any_more(pool: Pool, caplog: pytest.LogCaptureFixture) -> None:
     pool.start(1, "wait")
     pool.begun.get(timeout=10)
 
-    assert [claim.id for claim in pool.slots.give_up()] == [1]
+    assert [(claim.id, began) for claim, began in pool.slots.give_up()] == [(1, True)]
     assert pool.slots.running() == 0
     assert pool.slots.give_up() == []
 
     pool.gate.set()
-    pool.start(2)
-    assert pool.next_outcome().id == 2
+    wait_until(lambda: "body.unheard task=1" in caplog.text, "the body has ended")
     assert is_empty(pool.outcomes)
-    assert pool.slots.attempts() == {1: 1, 2: 1}
+    assert pool.slots.attempts() == {1: 1}
 
 
-def test_what_was_given_up_before_it_began_never_begins() -> None:
+def test_what_was_given_up_before_it_began_never_begins(caplog: pytest.LogCaptureFixture) -> None:
     pool = Pool(1)
     pool.start(1, "wait")
     pool.begun.get(timeout=10)
     pool.start(2)
 
-    assert {claim.id for claim in pool.slots.give_up()} == {1, 2}
+    assert [(claim.id, began) for claim, began in pool.slots.give_up()] == [(1, True), (2, False)]
 
     pool.gate.set()
-    pool.start(3)
-    assert pool.next_outcome().id == 3
-    assert pool.begun.get(timeout=10) == 3
+    wait_until(lambda: "body.unheard task=1" in caplog.text, "the first body has ended")
+    wait_until(pool.slots._work.empty, "the second claim was passed over")
+    assert is_empty(pool.begun)
+
+
+def test_a_claim_that_comes_after_giving_up_never_begins(pool: Pool) -> None:
+    assert pool.slots.give_up() == []
+
+    pool.start(1)
+
+    assert [(claim.id, began) for claim, began in pool.slots.give_up()] == [(1, False)]
+    assert is_empty(pool.begun)
 
 
 def test_a_body_that_has_ended_is_not_given_up(pool: Pool) -> None:

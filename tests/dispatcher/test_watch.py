@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from dispatcher.presence import HAS_PROOF, Place
-from dispatcher.recovery import Suspect, Watch
+from dispatcher.watch import Suspect, Watch
 
 HERE = Place("boot 1", "net 1")
 ELSEWHERE = Place("boot 2", "net 1")

@@ -1,0 +1,171 @@
+"""Admission: what waits together is admitted together, by one thread, in one transaction.
+
+A request thread hands its submission over and waits for the answer. The thread opens a transaction first, while
+nothing is taken yet, and then takes everything that waits: until then a submission may be withdrawn (503, no row),
+afterwards never. It calls `submit_tasks`, reads the answer, and only then sends COMMIT. There is no artificial delay:
+while one batch commits the next one gathers. Batches, because a commit that notifies holds an instance-wide lock
+through its flush, so that such commits run one at a time.
+
+How a batch is written and what its failures mean is told in `batches`. The same thread finds out when the database
+is back (see `availability`).
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from enum import Enum
+from queue import Empty, SimpleQueue
+from time import monotonic
+from typing import Final
+
+from falcon_app.availability import Availability
+from falcon_app.batches import ANSWER_SECONDS, Batches, Submission
+from falcon_app.errors import OutcomeUnknown
+from sql.errors import DatabaseAway, DatabaseBusy, TallyError
+from sql.settings import Settings
+
+log = logging.getLogger("tally.web")
+
+WITHDRAWAL_SECONDS: Final = 0.5
+"""A submission with less left to its deadline is not taken any more."""
+PROBE_SECONDS: Final = 0.25
+LARGEST_BATCH: Final = 1000
+LARGEST_BATCH_CHARACTERS: Final = 16 * 1024 * 1024
+
+
+class Word(Enum):
+    """What the inbox holds besides submissions."""
+
+    LOOK = "look"
+    STOP = "stop"
+
+
+class Admission:
+    """The admission thread and its inbox."""
+
+    def __init__(self, url: str, settings: Settings, on_end: Callable[[], None] = lambda: None) -> None:
+        self.availability = Availability(look=lambda: self._inbox.put(Word.LOOK))
+        self._batches = Batches(url, settings, self.availability)
+        self._on_end = on_end
+        self._inbox: SimpleQueue[Submission | Word] = SimpleQueue()
+        self._waiting: deque[Submission] = deque()
+        self._doubted = False
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="admission", daemon=True)
+
+    def __repr__(self) -> str:
+        return f"<Admission {len(self._waiting)} waiting, database {self.availability!r}>"
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, seconds: float) -> bool:
+        """Answer what waits and end the thread. Returns whether it ended in time."""
+        self._inbox.put(Word.STOP)
+        self._thread.join(max(0.0, seconds))
+        return not self.is_alive
+
+    def submit(self, kind: str, input_text: str, deadline: float) -> str:
+        """Make a task and return its document; the calling thread waits, at the longest until the deadline.
+
+        Raises `Overloaded`, `DatabaseAway` and `RowRefused`, all of them without a row, and `OutcomeUnknown`.
+        """
+        self.availability.require()
+        submission = Submission(kind, input_text, deadline)
+        self._inbox.put(submission)
+        try:
+            return submission.answer.result(max(0.0, deadline - WITHDRAWAL_SECONDS - monotonic()))
+        except CancelledError:
+            raise DatabaseBusy("the submission was not taken in time") from None
+        except TimeoutError:
+            if submission.answer.cancel():
+                raise DatabaseBusy("the submission was not taken in time") from None
+        try:
+            return submission.answer.result(max(0.0, deadline - monotonic()) + ANSWER_SECONDS)
+        except TimeoutError:
+            raise OutcomeUnknown("admission did not answer in time", sqlstate="57014") from None
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping:
+                self._turn()
+        finally:
+            self._withdraw()
+            self._batches.close()
+            self._on_end()
+
+    def _turn(self) -> None:
+        """Wait for something to do, and do it."""
+        self._gather()
+        try:
+            if self.availability.is_away:
+                self._withdraw()
+                if not self._stopping:
+                    self._probe()
+            elif self._waiting:
+                self._admit_waiting()
+            elif self._doubted:
+                self._probe()
+        except Exception:
+            # A bug must not end admission: who was taken has been answered, and the session is not trusted again.
+            log.exception("admission.failed")
+            self._withdraw()
+            self._batches.close()
+
+    def _probe(self) -> None:
+        self._doubted = False
+        self._batches.probe()
+
+    def _gather(self) -> None:
+        """Wait until there is something, then move all of it from the inbox to the waiting."""
+        patience = PROBE_SECONDS if self.availability.is_away else None
+        try:
+            item = self._inbox.get(block=not self._waiting, timeout=patience)
+            while True:
+                match item:
+                    case Submission():
+                        self._waiting.append(item)
+                    case Word.LOOK:
+                        self._doubted = True
+                    case Word.STOP:
+                        self._stopping = True
+                item = self._inbox.get_nowait()
+        except Empty:
+            return
+
+    def _withdraw(self) -> None:
+        """Refuse everything that waits; none of it was taken."""
+        while self._waiting:
+            submission = self._waiting.popleft()
+            if submission.answer.set_running_or_notify_cancel():
+                submission.answer.set_exception(DatabaseAway("the database is away"))
+
+    def _admit_waiting(self) -> None:
+        try:
+            connection = self._batches.open()
+        except TallyError as error:
+            self._batches.close()
+            self.availability.lost(error)
+            self._withdraw()
+        else:
+            self._batches.admit(self._take(), connection)
+
+    def _take(self) -> list[Submission]:
+        """Take what waits and still has time, up to the limits of a batch."""
+        self._gather()
+        batch: list[Submission] = []
+        characters = 0
+        while self._waiting and len(batch) < LARGEST_BATCH and characters < LARGEST_BATCH_CHARACTERS:
+            submission = self._waiting.popleft()
+            if not submission.has_time(WITHDRAWAL_SECONDS):
+                submission.answer.cancel()
+            if submission.answer.set_running_or_notify_cancel():
+                batch.append(submission)
+                characters += len(submission.input)
+        return batch

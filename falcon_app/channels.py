@@ -1,0 +1,171 @@
+"""An HTTP connection, stricter than waitress's: requests that may be read in two ways are refused and the connection
+closed, a client that does not do its part in time is cut off, and every refusal is a problem document.
+
+What waitress 3.0.2 does by itself, and why that is changed here:
+- Content-Length beside Transfer-Encoding is accepted, `chunked, chunked` is decoded once, and HTTP/1.0 ignores
+  Transfer-Encoding: each is a way to smuggle a request past a proxy. Now 400.
+- `100 Continue` is sent though the body will be refused, or there is none, and then the body is waited for. Now not.
+- A limit of so many bytes refuses a body of exactly that many, and counts a chunked body's framing.
+- A connection is idle only when nothing moves on it: a byte now and then holds it for ever, and a response
+  that is not read holds even its request thread. Now each wait for the client ends.
+- A refused body that is still arriving resets the connection, and the refusal with it. Now the rest is
+  read and dropped for a while.
+"""
+
+import socket
+from time import monotonic
+from typing import Any, Final
+
+from waitress.channel import HTTPChannel
+from waitress.parser import HTTPRequestParser, ParsingError, get_header_lines
+from waitress.task import ErrorTask, WSGITask
+from waitress.utilities import RequestEntityTooLarge
+
+from falcon_app.errors import MEDIA_TYPE, Problem, problem_body
+
+FRAMING: Final = 8
+"""A chunked body may take this many times the limit in transit; decoded, it is held to the limit."""
+LINGER_SECONDS: Final = 2.0
+_CODES: Final = {
+    413: "body-too-large",
+    431: "headers-too-large",
+    500: "internal-error",
+    501: "not-implemented",
+}
+
+
+class Parser(HTTPRequestParser):  # type: ignore[misc] # waitress has no types
+    """Reads one request; `error` is set for one that is refused."""
+
+    error: Any
+    completed: bool
+
+    def received(self, data: bytes) -> int:
+        consumed: int = super().received(data)
+        limit = self.adj.max_request_body_size // FRAMING
+        size = self.content_length if not self.chunked else len(self.body_rcv)
+        if self.error is None and size > limit:
+            self.error = RequestEntityTooLarge(f"the limit is {limit} bytes")
+            self.completed = True
+        if self.completed:
+            self.expect_continue = False
+        return consumed
+
+    def parse_header(self, header_plus: bytes) -> None:
+        try:
+            super().parse_header(header_plus)
+        except ValueError as error:
+            # A Content-Length of thousands of digits, or a URI that cannot be split.
+            raise ParsingError(str(error)) from None
+        if self.version not in {"1.0", "1.1"}:
+            raise ParsingError("expected HTTP/1.0 or HTTP/1.1")
+        fields = [line.partition(b":") for line in get_header_lines(header_plus.partition(b"\r\n")[2])]
+        codings = [value.strip(b" \t").lower() for name, _, value in fields if name.lower() == b"transfer-encoding"]
+        if not codings:
+            return
+        if codings != [b"chunked"] or self.version != "1.1":
+            raise ParsingError("expected Transfer-Encoding to be chunked, once, in HTTP/1.1")
+        if "CONTENT_LENGTH" in self.headers:
+            raise ParsingError("Content-Length and Transfer-Encoding together")
+
+
+class ProblemTask(ErrorTask):  # type: ignore[misc] # waitress has no types
+    """Answers a request that never reached the application, and closes the connection."""
+
+    def execute(self) -> None:
+        error = self.request.error
+        problem = Problem(_CODES.get(error.code, "bad-request"), error.body)
+        body = problem_body(problem)
+        self.status = f"{error.code} {error.reason}"
+        self.response_headers.append(("Content-Type", MEDIA_TYPE))
+        self.set_close_on_finish()
+        self.content_length = len(body)
+        self.channel.lingers = True
+        self.write(b"" if getattr(self.request, "command", "") == "HEAD" else body)
+
+
+class RequestTask(WSGITask):  # type: ignore[misc] # waitress has no types
+    """Answers one request; the last one before a drain says that the connection will be closed."""
+
+    def execute(self) -> None:
+        channel = self.channel
+        # Under the lock, a pipelined request that is being added is seen.
+        with channel.requests_lock:
+            if channel.server.is_draining and len(channel.requests) == 1:
+                self.set_close_on_finish()
+        super().execute()
+
+
+class Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
+    """One connection: what it waits for, and since when."""
+
+    parser_class = Parser
+    error_task_class = ProblemTask
+    task_class = RequestTask
+
+    close_when_flushed: bool
+    will_close: bool
+
+    lingers = False
+    answered = 0
+    _is_lingering = False
+    _awaited: tuple[str, int] | None = None
+    _awaited_since = 0.0
+
+    @property
+    def is_owed(self) -> bool:
+        """Has this client sent a request whose answer is not wholly sent?"""
+        return bool(self.requests) or self.total_outbufs_len > 0
+
+    def awaited(self) -> str | None:
+        """Say what the client has to do next; None while it is our turn."""
+        if self.total_outbufs_len:
+            return "read"
+        if self.requests:
+            return None
+        if self.close_when_flushed or self.will_close or self._is_lingering:
+            return "close"
+        partial = self.request
+        if partial is not None and (partial.headers_finished or partial.header_plus.strip()):
+            return "go on"
+        return "ask"
+
+    def waited(self) -> float:
+        """Return for how many seconds the client has been awaited to do one thing; asked regularly."""
+        now, awaited = monotonic(), self.awaited()
+        step = None if awaited is None else (awaited, self.answered)
+        if step != self._awaited:
+            self._awaited, self._awaited_since = step, now
+        return 0.0 if step is None else now - self._awaited_since
+
+    def cut_off(self) -> None:
+        """Close the connection now, from the I/O thread; a request thread that writes to it is let go.
+
+        waitress closes a connection once it can be written, which never comes for a client that does not read.
+        """
+        self.will_close = True
+        self.handle_close()
+
+    def service(self) -> None:
+        super().service()
+        self.answered += 1
+
+    def readable(self) -> bool:
+        return self._is_lingering or bool(super().readable())
+
+    def received(self, data: bytes) -> bool:
+        return True if self._is_lingering else bool(super().received(data))
+
+    def handle_write(self) -> None:
+        if not (self.lingers and self.close_when_flushed) or self.will_close:
+            super().handle_write()
+            return
+        self._flush_exception(self._flush_some)
+        if self.connected and not self.total_outbufs_len and not self.will_close:
+            # The refusal is sent: say so, and let what is still coming run out.
+            self.close_when_flushed = False
+            self._is_lingering = True
+            try:
+                self.socket.shutdown(socket.SHUT_WR)
+            except OSError:
+                self.will_close = True

@@ -1,0 +1,143 @@
+"""The API's other calls to the database: read a task, cancel one, and what readiness reports.
+
+Each is one transaction through a small pool of sessions, everything under the request's deadline. The pool opens
+sessions on demand and gives up at once when it can't, so that it recovers after an outage of any length: who
+retries is not the pool but `availability` and the next request.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from time import monotonic
+from typing import Final, LiteralString
+
+from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
+
+from falcon_app.availability import Availability
+from falcon_app.transactions import (
+    abandon,
+    bound_statements,
+    commit,
+    prepare,
+    session_options,
+    statement_limit,
+)
+from sql import statement
+from sql.connect import Connection, DeadlinePassed
+from sql.errors import DatabaseAway, DatabaseBusy, DatabaseLost, NotFound, translated
+from sql.migrate import SchemaTooNew, latest_version, schema_version
+from sql.settings import Settings
+
+PATIENCE: Final = timedelta(seconds=1)
+"""For what the pool itself asks of a session."""
+
+
+class Store:
+    """What the resources ask of the database, besides admission."""
+
+    def __init__(self, url: str, settings: Settings, availability: Availability) -> None:
+        self._settings = settings
+        self._availability = availability
+        self._pool = ConnectionPool(
+            url,
+            connection_class=Connection,
+            kwargs=session_options("tally-web", settings.connect),
+            configure=lambda connection: prepare(connection, PATIENCE),
+            min_size=0,
+            max_size=settings.database_connections,
+            reconnect_timeout=0.0,
+            name="tally-web",
+            open=False,
+        )
+        availability.on_back = self._pool.drain
+
+    def open(self) -> None:
+        self._pool.open()
+
+    def close(self, seconds: float) -> None:
+        self._pool.close(timeout=max(0.1, seconds))
+
+    def read(self, task: int, deadline: float) -> str:
+        """Return a task's document. Raises `NotFound`, `DatabaseAway`."""
+        return self._ask(statement("queries/task_by_id"), task, deadline)
+
+    def cancel(self, task: int, deadline: float) -> str:
+        """Cancel a task and return its document.
+
+        Raises `NotFound`, `AlreadyTerminal`, `DatabaseAway` (nothing was changed), and `OutcomeUnknown`.
+        """
+        return self._ask(statement("queries/cancel_task"), task, deadline)
+
+    def readiness(self, deadline: float) -> str:
+        """Return what the database says of the service. Raises `DatabaseAway`, also while it is read-only.
+
+        Raises `SchemaTooNew` once the schema is later than this program.
+        """
+        with self._transaction(deadline) as connection:
+            row = connection.execute(statement("queries/probe")).fetchone()
+            if row is None or not row[0]:
+                raise DatabaseAway("the database is read-only")
+            version = schema_version(connection)
+            if version > latest_version():
+                raise SchemaTooNew(f"the schema is at {version}, this program knows {latest_version()}")
+            (report,) = connection.execute(statement("queries/readiness")).fetchone() or ("",)
+            return str(report)
+
+    def _ask(self, query: LiteralString, task: int, deadline: float) -> str:
+        with self._transaction(deadline) as connection:
+            row = connection.execute(query, {"id": task}).fetchone()
+            if row is None:
+                raise NotFound(f"there is no task {task}")
+            return str(row[0])
+
+    @contextmanager
+    def _transaction(self, deadline: float) -> Iterator[Connection]:
+        """Open a transaction, and commit it at the end; whatever is raised inside leaves it rolled back."""
+        self._availability.require()
+        with self._availability.watch(), translated():
+            connection = self._begun(deadline)
+            try:
+                with connection.by(deadline):
+                    yield connection
+                    commit(connection)
+            finally:
+                self._give_back(connection)
+
+    def _begun(self, deadline: float) -> Connection:
+        """Return a session with a transaction open.
+
+        A session that was lost while nobody used it makes the pool renew all of them, once, without a word.
+        """
+        try:
+            return self._begin(deadline)
+        except DatabaseLost as error:
+            if isinstance(error.__cause__, DeadlinePassed):
+                raise
+        self._pool.drain()
+        return self._begin(deadline)
+
+    def _begin(self, deadline: float) -> Connection:
+        limit = statement_limit(self._settings.statement, deadline)
+        connection = self._lent(deadline)
+        try:
+            with translated(), connection.by(deadline):
+                bound_statements(connection, limit)
+        except BaseException:
+            self._give_back(connection)
+            raise
+        return connection
+
+    def _lent(self, deadline: float) -> Connection:
+        try:
+            return self._pool.getconn(timeout=max(0.01, deadline - monotonic()))
+        except PoolTimeout:
+            # Every session is busy, or none can be opened: only a probe can tell.
+            self._availability.doubt()
+            raise DatabaseBusy("no session was free in time") from None
+        except PoolClosed:
+            raise DatabaseAway("this process is stopping") from None
+
+    def _give_back(self, connection: Connection) -> None:
+        if not connection.closed:
+            abandon(connection)
+        self._pool.putconn(connection)

@@ -1,0 +1,85 @@
+"""The resources of the public API: HTTP in, one call, HTTP out. A document is sent as the database gave it."""
+
+import re
+from typing import Final
+
+import falcon
+from falcon.routing import BaseConverter
+
+from falcon_app.admission import Admission
+from falcon_app.errors import Problem
+from falcon_app.payloads import check_media_type, read_payload
+from falcon_app.store import Store
+from sql.settings import Settings
+
+_ID: Final = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+
+
+class TaskId(BaseConverter):
+    """A path segment that may be a task's id: ASCII digits, no sign, no leading zero, within 64 bits."""
+
+    def convert(self, value: str) -> int | None:
+        if not _ID.fullmatch(value) or int(value) >= 2**63:
+            return None
+        return int(value)
+
+
+class Tasks:
+    """`/tasks`"""
+
+    def __init__(self, admission: Admission, settings: Settings) -> None:
+        self._admission = admission
+        self._settings = settings
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        payload = read_payload(self._body(req), self._settings.max_depth)
+        document = self._admission.submit(payload.kind, payload.input, req.context.deadline)
+        _answer(resp, falcon.HTTP_202, document)
+        resp.set_header("Location", f"/tasks/{_id(document)}")
+
+    def _body(self, req: falcon.Request) -> bytes:
+        if req.get_header("Idempotency-Key") is not None:
+            raise Problem("idempotency-key-unsupported", "send the request without Idempotency-Key")
+        encoding = req.get_header("Content-Encoding")
+        if encoding is not None and encoding.lower() != "identity":
+            raise Problem("unsupported-media-type", "expected a body without Content-Encoding")
+        limit = self._settings.max_body_bytes
+        body = req.bounded_stream.read(limit + 1)
+        if len(body) > limit:
+            raise Problem("body-too-large", f"the limit is {limit} bytes")
+        if body or req.content_type is not None:
+            check_media_type(req.content_type)
+        return body
+
+
+class Task:
+    """`/tasks/{id}`"""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def on_get(self, req: falcon.Request, resp: falcon.Response, task: int) -> None:
+        _answer(resp, falcon.HTTP_200, self._store.read(task, req.context.deadline))
+
+    on_head = on_get
+
+
+class TaskCancel:
+    """`/tasks/{id}/cancel`"""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def on_post(self, req: falcon.Request, resp: falcon.Response, task: int) -> None:
+        _answer(resp, falcon.HTTP_202, self._store.cancel(task, req.context.deadline))
+
+
+def _answer(resp: falcon.Response, status: str, document: str) -> None:
+    resp.status = status
+    resp.content_type = falcon.MEDIA_JSON
+    resp.data = document.encode("utf-8")
+
+
+def _id(document: str) -> str:
+    """Return the id without reading the whole document, which starts `{"id":7,`."""
+    return document[len('{"id":') : document.index(",")]
