@@ -15,6 +15,8 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict
 
 PREFIX: Final = "TALLY_"
+TESTS_PREFIX: Final = "TALLY_TEST_"
+"""What the test suite is told; no program reads it."""
 
 
 class BadSettings(Exception):
@@ -127,7 +129,9 @@ def read(environ: Mapping[str, str], flags: Mapping[str, str | None] | None = No
     problems = [
         f"{name}: there is no such setting"
         for name in sorted(environ)
-        if name.startswith(PREFIX) and name not in {variable(item.name) for item in fields(Settings)}
+        if name.startswith(PREFIX)
+        and not name.startswith(TESTS_PREFIX)
+        and name not in {variable(item.name) for item in fields(Settings)}
     ]
     values: dict[str, object] = {}
     for item in fields(Settings):

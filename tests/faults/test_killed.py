@@ -53,7 +53,7 @@ def test_a_restart_does_not_wait_for_the_statement_that_a_killed_dispatcher_left
     database: Database, ledger: Ledger, run_dispatcher: RunDispatcher
 ) -> None:
     with fault(database, FINISH, sleeping(60)):
-        killed = run_dispatcher(env={"TALLY_STATEMENT_SECONDS": "60"})
+        killed = run_dispatcher(env={"TALLY_STATEMENT_SECONDS": "60", "TALLY_STALL_SECONDS": "200"})
         task = ledger.submit("echo")
         asleep = "select pid from pg_stat_activity where application_name like 'tally:%%' and wait_event = 'PgSleep'"
         wait_until(lambda: database.value(asleep), "the terminal write is under way")

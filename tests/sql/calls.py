@@ -1,0 +1,239 @@
+"""The transitions, called straight through psycopg by the statements that the two programs use."""
+
+import json
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from threading import Thread
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID, uuid4
+
+from psycopg.types.json import Json
+
+from sql import statement
+from sql.connect import Connection
+from tests.support.database import Database
+from tests.support.waiting import wait_until
+
+T = TypeVar("T")
+
+
+class Claimed(NamedTuple):
+    """A row of `claim_tasks` and `settle_claim`."""
+
+    id: int
+    attempt: int
+    kind: str
+    input: str
+    priority: int
+    position: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One row of what `finish_tasks` is given."""
+
+    id: int
+    attempt: int = 1
+    state: str = "SUCCEEDED"
+    result: str | None = None
+    error: str | None = None
+    ending: str = "returned"
+
+
+def succeeded(task: int, attempt: int = 1, result: str = "7") -> Outcome:
+    return Outcome(id=task, attempt=attempt, result=result)
+
+
+def failed(task: int, attempt: int = 1, error: str = '{"reason": "task raised ValueError"}') -> Outcome:
+    return Outcome(id=task, attempt=attempt, state="FAILED", error=error, ending="raised")
+
+
+def call(connection: Connection, name: str, **parameters: object) -> list[tuple[Any, ...]]:
+    cursor = connection.execute(statement(f"queries/{name}"), parameters)
+    return cursor.fetchall() if cursor.description else []
+
+
+def submit(connection: Connection, count: int = 1, *, queue: str = "default", notify: bool = True) -> list[int | None]:
+    """Submit so many tasks of the kind `echo` in one batch; the ids, None for each that was refused."""
+    documents = submit_documents(connection, [uuid4() for _ in range(count)], queue=queue, notify=notify)
+    return [None if each is None else int(each["id"]) for each in documents]
+
+
+def submit_documents(
+    connection: Connection, tokens: list[UUID], *, queue: str = "default", notify: bool = True
+) -> list[dict[str, Any] | None]:
+    rows = call(
+        connection,
+        "submit_tasks",
+        queue=queue,
+        tokens=tokens,
+        kinds=["echo" for _ in tokens],
+        inputs=[f'{{"n": {number}}}' for number, _ in enumerate(tokens)],
+        notify=notify,
+    )
+    assert [token for token, _ in rows] == tokens
+    return [document and loaded(document) for _, document in rows]
+
+
+def submit_one(connection: Connection) -> int:
+    (task,) = submit(connection)
+    assert task is not None
+    return task
+
+
+def submit_all(connection: Connection, count: int) -> list[int]:
+    return [task for task in submit(connection, count) if task is not None]
+
+
+def register(connection: Connection, dispatcher: UUID | None = None) -> UUID:
+    dispatcher = dispatcher or uuid4()
+    call(
+        connection,
+        "register_dispatcher",
+        dispatcher=dispatcher,
+        host="thishost",
+        boot_id="this boot",
+        network_namespace="net:[1]",
+        pid=4711,
+        slots=8,
+    )
+    return dispatcher
+
+
+def beat(connection: Connection, dispatcher: UUID, trouble: str | None = None) -> int:
+    ((number,),) = call(connection, "beat_dispatcher", dispatcher=dispatcher, trouble=trouble)
+    return int(number)
+
+
+def claim(
+    connection: Connection,
+    dispatcher: UUID,
+    number: int = 1,
+    *,
+    queue: str = "default",
+    free: int = 100,
+    after_positions: dict[str, int] | None = None,
+    excluded: Iterable[int] = (),
+    only: Iterable[int] | None = None,
+) -> list[Claimed]:
+    rows = call(
+        connection,
+        "claim_tasks",
+        dispatcher=dispatcher,
+        number=number,
+        queue=queue,
+        free=free,
+        after_positions=Json(after_positions or {}),
+        excluded=list(excluded),
+        only=None if only is None else list(only),
+    )
+    return [Claimed(*row) for row in rows]
+
+
+def settle(connection: Connection, dispatcher: UUID, number: int = 1) -> list[Claimed]:
+    return [Claimed(*row) for row in call(connection, "settle_claim", dispatcher=dispatcher, number=number)]
+
+
+def refuse(connection: Connection, dispatcher: UUID, task: int, detail: str = "a trigger said no") -> None:
+    call(connection, "refuse_claim", dispatcher=dispatcher, id=task, detail=detail)
+
+
+def finish(connection: Connection, dispatcher: UUID, *outcomes: Outcome) -> dict[int, str]:
+    """Write outcomes in one call; the verdict of each."""
+    rows = call(
+        connection,
+        "finish_tasks",
+        dispatcher=dispatcher,
+        ids=[outcome.id for outcome in outcomes],
+        attempts=[outcome.attempt for outcome in outcomes],
+        states=[outcome.state for outcome in outcomes],
+        results=[outcome.result for outcome in outcomes],
+        errors=[outcome.error for outcome in outcomes],
+        endings=[outcome.ending for outcome in outcomes],
+    )
+    assert len(rows) == len(outcomes)
+    return dict(rows)
+
+
+def cancel(connection: Connection, task: int) -> dict[str, Any]:
+    ((document,),) = call(connection, "cancel_task", id=task)
+    return loaded(document)
+
+
+def fail_lost(connection: Connection, dispatcher: UUID, *held: tuple[int, int]) -> list[int]:
+    """Give up rows under a dispatcher's id, each named by id and attempt."""
+    rows = call(
+        connection,
+        "fail_lost_tasks",
+        dispatcher=dispatcher,
+        ids=[task for task, _ in held],
+        attempts=[attempt for _, attempt in held],
+    )
+    return [task for (task,) in rows]
+
+
+def condemn(
+    connection: Connection,
+    dispatcher: UUID,
+    beat: int = 0,
+    *,
+    why: str = "exited",
+    proof: str = "its name was free",
+    only: Iterable[int] | None = None,
+) -> dict[int, str]:
+    """Stop a dispatcher and write its tasks; the state of each that was written."""
+    rows = call(
+        connection,
+        "condemn_dispatcher",
+        dispatcher=dispatcher,
+        beat=beat,
+        why=why,
+        proof=proof,
+        only=None if only is None else list(only),
+    )
+    return dict(rows)
+
+
+def recover(connection: Connection, dispatcher: UUID, only: Iterable[int] | None = None) -> dict[int, str]:
+    ids = None if only is None else list(only)
+    return dict(call(connection, "recover_tasks", dispatcher=dispatcher, only=ids))
+
+
+def leave(connection: Connection, dispatcher: UUID) -> None:
+    call(connection, "leave_dispatcher", dispatcher=dispatcher)
+
+
+def document(connection: Connection, task: int) -> dict[str, Any]:
+    ((text,),) = call(connection, "task_by_id", id=task)
+    return loaded(text)
+
+
+def loaded(text: str) -> dict[str, Any]:
+    value = json.loads(text)
+    assert isinstance(value, dict)
+    return value
+
+
+def starts_waiting(database: Database, rival: Callable[[Connection], T]) -> Future[T]:
+    """Start a call on a connection and thread of its own, and return once it is seen waiting for a lock."""
+    connection = database.connect("rival")
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(rival(connection))
+        except BaseException as error:
+            future.set_exception(error)
+
+    Thread(target=run, name="rival", daemon=True).start()
+    pid = connection.info.backend_pid
+    wait_until(
+        lambda: database.value(
+            "select wait_event_type = 'Lock' and state = 'active' from pg_stat_activity where pid = %s", (pid,)
+        ),
+        says="the rival is waiting for a lock",
+        seen=lambda: (future, database.rows("select state, wait_event_type, query from pg_stat_activity")),
+    )
+    assert not future.done()
+    return future

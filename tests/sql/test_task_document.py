@@ -1,0 +1,128 @@
+"""task_document and utc_text: no stored row can make a read fail, and times are UTC everywhere."""
+
+import json
+import re
+from datetime import UTC, datetime
+
+import pytest
+
+from sql.connect import Connection
+from tests.sql.calls import call, claim, document, finish, register, submit_documents, submit_one, succeeded
+from tests.support.database import Database
+
+DIGITS = "1" + "0" * 5000
+
+ODD_JSON = {
+    "a number of 5,000 digits": f'{{"n": {DIGITS}}}',
+    "a fraction of 5,000 digits": f'{{"n": 0.{DIGITS}}}',
+    "nested 3,000 deep": '{"n": ' + "[" * 3000 + "]" * 3000 + "}",
+    "every escape": '{"\\"\\\\\\n\\u0001\\u2028\\ud83d\\ude00": "\\u007f\\uffff"}',
+    "an empty key": '{"": {"": ""}}',
+    "html": '{"n": "</script><!--"}',
+}
+
+
+def text_of(connection: Connection, task: int) -> str:
+    ((text,),) = call(connection, "task_by_id", id=task)
+    assert isinstance(text, str)
+    return text
+
+
+@pytest.mark.parametrize("odd", ODD_JSON.values(), ids=ODD_JSON.keys())
+def test_an_odd_input_and_result_are_read_as_they_are_stored(database: Database, odd: str) -> None:
+    connection = database.connect()
+    task = submit_one(connection)
+    database.execute(
+        "update tally.task set input = %s::jsonb, result = %s::jsonb, state = 'SUCCEEDED', finished_at = now()",
+        (odd, odd),
+    )
+
+    text = text_of(connection, task)
+
+    stored = database.value("select input::text from tally.task")
+    assert f'"input":{stored},"result":{stored},' in text
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        ("infinity", None),
+        ("-infinity", None),
+        ("2026-03-29 01:30:00+00", "2026-03-29T01:30:00.000000Z"),
+        ("2026-07-01 12:00:00.123456+09", "2026-07-01T03:00:00.123456Z"),
+        ("294276-12-31 23:59:59+00", "294276-12-31T23:59:59.000000Z"),
+    ],
+)
+def test_any_stored_time_is_shown(database: Database, stored: str, shown: str | None) -> None:
+    connection = database.connect()
+    task = submit_one(connection)
+    database.execute("update tally.task set created_at = %s::text::timestamptz", (stored,))
+
+    assert document(connection, task)["created_at"] == shown
+
+
+def test_times_are_utc_whatever_the_database_and_the_session_say(database: Database) -> None:
+    database.execute(f"alter database {database.name} set timezone = 'Asia/Tokyo'")
+    connection = database.connect()
+    connection.execute("set datestyle = 'German'")
+    dispatcher = register(connection)
+    task = submit_one(connection)
+    claim(connection, dispatcher)
+    finish(connection, dispatcher, succeeded(task))
+
+    seen = document(connection, task)
+
+    assert connection.execute("show timezone").fetchone() == ("Asia/Tokyo",)
+    for name in ("created_at", "started_at", "finished_at"):
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z", seen[name])
+        passed = datetime.now(UTC) - datetime.fromisoformat(seen[name])
+        assert abs(passed.total_seconds()) < 10
+
+
+def test_every_reader_gets_the_same_bytes(database: Database) -> None:
+    connection, other = database.connect(), database.connect()
+    other.execute("set timezone = 'America/New_York'")
+    other.execute("set extra_float_digits = 0")
+    task = submit_one(connection)
+
+    assert text_of(connection, task) == text_of(other, task)
+
+
+def test_members_come_in_one_order(database: Database) -> None:
+    connection = database.connect()
+
+    names = list(json.loads(text_of(connection, submit_one(connection))))
+
+    assert names == [
+        "id",
+        "kind",
+        "queue",
+        "state",
+        "cancel_requested",
+        "attempt",
+        "input",
+        "result",
+        "error",
+        "created_at",
+        "started_at",
+        "finished_at",
+    ]
+
+
+def test_an_unknown_task_has_no_document(database: Database) -> None:
+    assert call(database.connect(), "task_by_id", id=404) == []
+    assert submit_documents(database.connect(), []) == []
+
+
+def test_readiness_is_one_document_of_dispatchers_and_queues(database: Database) -> None:
+    connection = database.connect()
+    dispatcher = register(connection)
+    submit_one(connection)
+
+    ((text,),) = call(connection, "readiness")
+
+    report = json.loads(text)
+    assert [each["id"] for each in report["dispatchers"]] == [str(dispatcher)]
+    assert report["dispatchers"][0]["beaten_at"].endswith("Z")
+    assert report["queues"] == [{"queue": "default", "max_open": 10000, "open": 1, "paused": False}]
+    assert 0 <= report["notification_queue_usage"] <= 1
