@@ -16,7 +16,7 @@ from uuid import UUID, uuid4
 
 from falcon_app.availability import Availability, means_away
 from falcon_app.errors import OutcomeUnknown, Overloaded
-from falcon_app.transactions import abandon, bound_statements, commit, connect, prepare, statement_limit
+from falcon_app.transactions import abandon, begin, bound_statements, commit, connect, statement_limit
 from sql import statement
 from sql.connect import Connection, DeadlinePassed
 from sql.errors import (
@@ -110,13 +110,13 @@ class Batches:
         connection = self._connected()
         with translated(), connection.by(deadline):
             abandon(connection)
-            bound_statements(connection, self._settings.statement)
+            begin(connection, self._settings.statement)
         return connection
 
     def _connected(self) -> Connection:
         if self._connection is None or self._connection.closed:
             self._connection = connect(self._url, "tally-web admission", self._settings.connect)
-            prepare(self._connection, PATIENCE)
+            self._connection.patience = PATIENCE.total_seconds()
         return self._connection
 
     def _admit(self, batch: list[Submission], connection: Connection) -> None:
@@ -159,7 +159,7 @@ class Batches:
                     raise
                 # The server's notification queue is full. The row counts, and the sweep finds it without a hint.
                 with translated():
-                    bound_statements(connection, self._settings.statement)
+                    begin(connection, self._settings.statement)
                 return self._written(batch, connection, notify=False)
         return [document for _, document in rows]
 

@@ -10,6 +10,9 @@ What waitress 3.0.2 does by itself, and why that is changed here:
   that is not read holds even its request thread. Now each wait for the client ends.
 - A refused body that is still arriving resets the connection, and the refusal with it. Now the rest is
   read and dropped for a while.
+- While a request thread is sending, its socket counts as writable for the I/O thread, which then turns in a loop, has
+  nothing to do, and keeps the interpreter's lock from the very thread that it waits for. Now it looks again when
+  that thread leaves something unsent.
 """
 
 import socket
@@ -109,6 +112,7 @@ class Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
     lingers = False
     answered = 0
     _is_lingering = False
+    _is_sending = False
     _awaited: tuple[str, int] | None = None
     _awaited_since = 0.0
 
@@ -149,6 +153,21 @@ class Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
     def service(self) -> None:
         super().service()
         self.answered += 1
+
+    def write_soon(self, data: Any) -> int:
+        self._is_sending = True
+        try:
+            return int(super().write_soon(data))
+        finally:
+            self._is_sending = False
+            if self.total_outbufs_len:
+                self.server.pull_trigger()
+
+    def writable(self) -> bool:
+        # Above the high watermark the request thread waits, inside write_soon, for the I/O thread to send.
+        if self._is_sending and self.total_outbufs_len <= self.adj.outbuf_high_watermark:
+            return bool(self.will_close)
+        return bool(super().writable())
 
     def readable(self) -> bool:
         return self._is_lingering or bool(super().readable())

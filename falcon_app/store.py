@@ -16,9 +16,8 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 from falcon_app.availability import Availability
 from falcon_app.transactions import (
     abandon,
-    bound_statements,
+    begin,
     commit,
-    prepare,
     session_options,
     statement_limit,
 )
@@ -32,6 +31,10 @@ PATIENCE: Final = timedelta(seconds=1)
 """For what the pool itself asks of a session."""
 
 
+def _configure(connection: Connection) -> None:
+    connection.patience = PATIENCE.total_seconds()
+
+
 class Store:
     """What the resources ask of the database, besides admission."""
 
@@ -41,8 +44,8 @@ class Store:
         self._pool = ConnectionPool(
             url,
             connection_class=Connection,
-            kwargs=session_options("tally-web", settings.connect),
-            configure=lambda connection: prepare(connection, PATIENCE),
+            kwargs={"autocommit": True, **session_options("tally-web", settings.connect)},
+            configure=_configure,
             min_size=0,
             max_size=settings.database_connections,
             reconnect_timeout=0.0,
@@ -121,7 +124,7 @@ class Store:
         connection = self._lent(deadline)
         try:
             with translated(), connection.by(deadline):
-                bound_statements(connection, limit)
+                begin(connection, limit)
         except BaseException:
             self._give_back(connection)
             raise

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Any, Final
 
 import psycopg
-from psycopg import IsolationLevel
+from psycopg import ClientCursor
 
 from falcon_app.errors import OutcomeUnknown
 from sql import statement
@@ -25,16 +25,15 @@ def session_options(name: str, connect_timeout: timedelta) -> dict[str, Any]:
 
 
 def connect(url: str, name: str, connect_timeout: timedelta) -> Connection:
-    """Open a session, autocommit until it is prepared. Raises `DatabaseAway`."""
+    """Open a session; transactions are opened by `begin`. Raises `DatabaseAway`."""
     with translated():
         return Connection.connect(url, autocommit=True, **session_options(name, connect_timeout))
 
 
-def prepare(connection: Connection, patience: timedelta) -> None:
-    """Set a new session up, without asking the server anything."""
-    connection.autocommit = False
-    connection.isolation_level = IsolationLevel.READ_COMMITTED
-    connection.patience = patience.total_seconds()
+def begin(connection: Connection, limit: timedelta) -> None:
+    """Open a transaction, and say how long its statements may run."""
+    with ClientCursor(connection) as cursor:
+        cursor.execute(statement("queries/begin"), settings(limit))
 
 
 def statement_limit(longest: timedelta, deadline: float) -> timedelta:
@@ -46,7 +45,7 @@ def statement_limit(longest: timedelta, deadline: float) -> timedelta:
 
 
 def bound_statements(connection: Connection, limit: timedelta) -> None:
-    """Say, first in each transaction, how long its statements may run."""
+    """Say, in an open transaction, how long its next statements may run."""
     connection.execute(statement("queries/transaction_settings"), settings(limit))
 
 

@@ -139,7 +139,10 @@ class Keeper:
             with contextlib.suppress(Empty):
                 self._inbox.get(timeout=0.2)
                 break
-        log.info("db.programs_gone" if absent == 2 else "db.programs_left")
+        if absent == 2:
+            log.info("db.programs_gone")
+        else:
+            log.warning("db.programs_left")
 
     def _program_sessions(self, end: float) -> int:
         with self._session(ROLE, ROLE, end) as connection, translated(), connection.by(end):

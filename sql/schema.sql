@@ -21,6 +21,8 @@ $$;
 
 CREATE FUNCTION tally.cancel_task(p_id bigint) RETURNS text
     LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS $$
 declare
     v_task tally.task;
@@ -55,6 +57,8 @@ $$;
 
 CREATE FUNCTION tally.claim_tasks(p_dispatcher uuid, p_number bigint, p_queue text, p_free integer, p_after_positions jsonb DEFAULT '{}'::jsonb, p_excluded bigint[] DEFAULT '{}'::bigint[], p_only bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(id bigint, attempt integer, kind text, input text, priority smallint, "position" bigint)
     LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS $$
 declare
     v_fence bigint;
@@ -105,6 +109,8 @@ $$;
 
 CREATE FUNCTION tally.condemn_dispatcher(p_dispatcher uuid, p_beat bigint, p_why text, p_proof text, p_only bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(id bigint, state text)
     LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS $$
 declare
     v_beat bigint;
@@ -150,6 +156,8 @@ $$;
 
 CREATE FUNCTION tally.fail_lost_tasks(p_dispatcher uuid, p_ids bigint[], p_attempts integer[]) RETURNS SETOF bigint
     LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS $$
 declare
     v_locked bigint[];
@@ -184,6 +192,8 @@ $$;
 
 CREATE FUNCTION tally.finish_tasks(p_dispatcher uuid, p_ids bigint[], p_attempts integer[], p_states text[], p_results jsonb[], p_errors jsonb[], p_endings text[]) RETURNS TABLE(id bigint, verdict text)
     LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS $$
 declare
     v_locked bigint[];
@@ -272,9 +282,13 @@ end
 $$;
 
 CREATE FUNCTION tally.open_count(p_queue text) RETURNS bigint
-    LANGUAGE sql STABLE
+    LANGUAGE plpgsql STABLE
     AS $$
-    select count(*) from tally.task where task.queue = p_queue and task.state in ('QUEUED', 'RUNNING')
+begin
+    return (
+        select count(*) from tally.task where task.queue = p_queue and task.state in ('QUEUED', 'RUNNING')
+    );
+end
 $$;
 
 CREATE FUNCTION tally.queue_lock_key(p_queue text) RETURNS bigint
@@ -285,6 +299,8 @@ $$;
 
 CREATE FUNCTION tally.recover_tasks(p_dispatcher uuid, p_only bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(id bigint, state text)
     LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS $$
 declare
     v_holder tally.dispatcher;
@@ -343,6 +359,8 @@ $$;
 
 CREATE FUNCTION tally.refuse_claim(p_dispatcher uuid, p_id bigint, p_detail text) RETURNS void
     LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS $$
 declare
     v_state text;
@@ -381,6 +399,8 @@ $$;
 
 CREATE FUNCTION tally.settle_claim(p_dispatcher uuid, p_number bigint) RETURNS TABLE(id bigint, attempt integer, kind text, input text, priority smallint, "position" bigint)
     LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS $$
 declare
     v_stopped_at timestamptz;
@@ -407,12 +427,15 @@ $$;
 
 CREATE FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_notify boolean DEFAULT true) RETURNS TABLE(token uuid, document text)
     LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
     AS $$
 declare
     v_max_open integer;
     v_room bigint;
     v_lowest bigint;
-    v_ids bigint[];
+    v_tokens uuid[];
+    v_documents text[];
 begin
     perform pg_advisory_xact_lock(tally.queue_lock_key(p_queue));
 
@@ -432,10 +455,10 @@ begin
             with ordinality as submitted (token, kind, input, ordinal)
         where submitted.ordinal <= v_room
         order by submitted.ordinal
-        returning task.id, task.position
+        returning task.token, task.position, tally.task_document(task) as document
     )
-    select array_agg(admitted.id order by admitted.id), min(admitted.position)
-    into v_ids, v_lowest
+    select array_agg(admitted.token), array_agg(admitted.document), min(admitted.position)
+    into v_tokens, v_documents, v_lowest
     from admitted;
 
     if v_lowest is not null and p_notify then
@@ -443,9 +466,9 @@ begin
     end if;
 
     return query
-    select submitted.token, case when task.id is not null then tally.task_document(task) end
+    select submitted.token, admitted.document
     from unnest(p_tokens) with ordinality as submitted (token, ordinal)
-    left join tally.task on task.id = any (v_ids) and task.token = submitted.token
+    left join unnest(v_tokens, v_documents) as admitted (token, document) using (token)
     order by submitted.ordinal;
 end
 $$;
@@ -496,26 +519,25 @@ CREATE TABLE tally.task (
 CREATE FUNCTION tally.task_document(p_task tally.task) RETURNS text
     LANGUAGE sql STABLE
     AS $$
-    select row_to_json(document)::text
-    from (
-        select
-            p_task.id as id,
-            p_task.kind as kind,
-            p_task.queue as queue,
-            p_task.state as state,
-            p_task.cancel_requested_at is not null as cancel_requested,
-            p_task.attempt as attempt,
-            p_task.input as input,
-            p_task.result as result,
-            p_task.error as error,
-            tally.utc_text(p_task.created_at) as created_at,
-            tally.utc_text(p_task.started_at) as started_at,
-            tally.utc_text(p_task.finished_at) as finished_at
-    ) as document
+    select concat(
+        '{"id":', p_task.id,
+        ',"kind":', to_json(p_task.kind),
+        ',"queue":', to_json(p_task.queue),
+        ',"state":', to_json(p_task.state),
+        ',"cancel_requested":', to_json(p_task.cancel_requested_at is not null),
+        ',"attempt":', p_task.attempt,
+        ',"input":', p_task.input,
+        ',"result":', coalesce(p_task.result::text, 'null'),
+        ',"error":', coalesce(p_task.error::text, 'null'),
+        ',"created_at":', coalesce(to_json(tally.utc_text(p_task.created_at))::text, 'null'),
+        ',"started_at":', coalesce(to_json(tally.utc_text(p_task.started_at))::text, 'null'),
+        ',"finished_at":', coalesce(to_json(tally.utc_text(p_task.finished_at))::text, 'null'),
+        '}'
+    )
 $$;
 
 CREATE FUNCTION tally.utc_text(p_time timestamp with time zone) RETURNS text
-    LANGUAGE sql IMMUTABLE
+    LANGUAGE sql STABLE
     AS $$
     select case
         when isfinite(p_time) then to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')

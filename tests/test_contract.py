@@ -179,3 +179,16 @@ def test_every_statement_that_python_names_is_a_file_and_every_query_is_named() 
     ]
     assert asked <= there
     assert unused == []
+
+
+def test_every_event_of_the_log_is_documented() -> None:
+    said = set()
+    for folder in ("sql", "falcon_app", "dispatcher"):
+        for path in (ROOT / folder).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            said |= set(re.findall(r'\blog\.\w+\(\s*(?:\w+,\s*)?"([a-z]+\.[a-z_]+)', text))
+            # A line that is put together before it is said once.
+            said |= set(re.findall(r'= f"([a-z]+\.[a-z_]+) ', text))
+    documented = set(re.findall(r"`([a-z]+\.[a-z_]+)`", (ROOT / "docs/events.md").read_text(encoding="utf-8")))
+
+    assert said == documented

@@ -5,6 +5,8 @@
 create or replace function tally.cancel_task(p_id bigint)
 returns text
 language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_task tally.task;

@@ -18,6 +18,8 @@ create or replace function tally.claim_tasks(
 )
 returns table (id bigint, attempt integer, kind text, input text, priority smallint, "position" bigint)
 language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_fence bigint;

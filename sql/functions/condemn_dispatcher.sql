@@ -15,6 +15,8 @@ create or replace function tally.condemn_dispatcher(
 )
 returns table (id bigint, state text)
 language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_beat bigint;

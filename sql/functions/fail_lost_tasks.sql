@@ -5,6 +5,8 @@
 create or replace function tally.fail_lost_tasks(p_dispatcher uuid, p_ids bigint[], p_attempts integer[])
 returns setof bigint
 language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_locked bigint[];

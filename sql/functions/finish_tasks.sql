@@ -15,6 +15,8 @@ create or replace function tally.finish_tasks(
 )
 returns table (id bigint, verdict text)
 language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_locked bigint[];

@@ -7,6 +7,8 @@
 create or replace function tally.recover_tasks(p_dispatcher uuid, p_only bigint[] default null)
 returns table (id bigint, state text)
 language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_holder tally.dispatcher;

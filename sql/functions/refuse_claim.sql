@@ -6,6 +6,8 @@
 create or replace function tally.refuse_claim(p_dispatcher uuid, p_id bigint, p_detail text)
 returns void
 language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_state text;

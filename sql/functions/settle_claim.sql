@@ -6,6 +6,8 @@
 create or replace function tally.settle_claim(p_dispatcher uuid, p_number bigint)
 returns table (id bigint, attempt integer, kind text, input text, priority smallint, "position" bigint)
 language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_stopped_at timestamptz;

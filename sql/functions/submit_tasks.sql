@@ -14,12 +14,15 @@ create or replace function tally.submit_tasks(
 )
 returns table (token uuid, document text)
 language plpgsql
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
 as $$
 declare
     v_max_open integer;
     v_room bigint;
     v_lowest bigint;
-    v_ids bigint[];
+    v_tokens uuid[];
+    v_documents text[];
 begin
     perform pg_advisory_xact_lock(tally.queue_lock_key(p_queue));
 
@@ -39,10 +42,10 @@ begin
             with ordinality as submitted (token, kind, input, ordinal)
         where submitted.ordinal <= v_room
         order by submitted.ordinal
-        returning task.id, task.position
+        returning task.token, task.position, tally.task_document(task) as document
     )
-    select array_agg(admitted.id order by admitted.id), min(admitted.position)
-    into v_ids, v_lowest
+    select array_agg(admitted.token), array_agg(admitted.document), min(admitted.position)
+    into v_tokens, v_documents, v_lowest
     from admitted;
 
     if v_lowest is not null and p_notify then
@@ -50,9 +53,9 @@ begin
     end if;
 
     return query
-    select submitted.token, case when task.id is not null then tally.task_document(task) end
+    select submitted.token, admitted.document
     from unnest(p_tokens) with ordinality as submitted (token, ordinal)
-    left join tally.task on task.id = any (v_ids) and task.token = submitted.token
+    left join unnest(v_tokens, v_documents) as admitted (token, document) using (token)
     order by submitted.ordinal;
 end
 $$;

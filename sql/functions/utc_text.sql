@@ -2,7 +2,7 @@
 create or replace function tally.utc_text(p_time timestamptz)
 returns text
 language sql
-immutable
+stable
 as $$
     select case
         when isfinite(p_time) then to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
