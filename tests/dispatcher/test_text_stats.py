@@ -1,8 +1,11 @@
 """The built-in kind: what separates words, what is counted, what is refused."""
 
+import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from threading import Event
 from typing import Any
 
@@ -93,3 +96,22 @@ def test_a_limit_of_none_lets_a_blank_text_pass() -> None:
 def test_any_other_input_fails(given: dict[str, Any]) -> None:
     with pytest.raises(Failed, match="takes"):
         KINDS["text.stats"](given, Context(1, 1, Event()))
+
+
+def test_wc_separates_words_at_the_same_characters_but_for_four(tmp_path: Path) -> None:
+    property_marks = [chr(code) for first, last in PROPERTY for code in range(first, last + 1)]
+    marks = [*property_marks, *"\x1c\x1d\x1e\x1f\u200b\u2060\ufeff"]
+    for mark in marks:
+        (tmp_path / f"{ord(mark):04x}").write_bytes(f"a{mark}b".encode())
+    printed = subprocess.check_output(
+        ["wc", "-w", *(f"{ord(mark):04x}" for mark in marks)],
+        cwd=tmp_path,
+        env={"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]},
+        text=True,
+    )
+    counted = {name: int(words) for words, name in (line.split() for line in printed.splitlines()[:-1])}
+
+    differing = {mark for mark in marks if count(f"a{mark}b")["words"] != counted[f"{ord(mark):04x}"]}
+
+    # As docs/decisions/0008-what-a-word-is.md lists them.
+    assert differing == set("\x85\u2028\u2029\u2060")
