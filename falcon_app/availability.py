@@ -73,6 +73,6 @@ class Availability:
 
 def means_away(error: TallyError) -> bool:
     """Does this error concern every request, or only the one that met it?"""
-    if isinstance(error, DatabaseLost) or (isinstance(error, OutcomeUnknown) and error.sqlstate is None):
-        return True
-    return error.sqlstate is not None and (error.sqlstate == READ_ONLY or error.sqlstate.startswith("57P"))
+    if isinstance(error, OutcomeUnknown):
+        return error.sqlstate is None or error.sqlstate.startswith("57P")
+    return isinstance(error, DatabaseLost) or error.sqlstate == READ_ONLY

@@ -10,6 +10,9 @@ What waitress 3.0.2 does by itself, and why that is changed here:
   that is not read holds even its request thread. Now each wait for the client ends.
 - A refused body that is still arriving resets the connection, and the refusal with it. Now the rest is
   read and dropped for a while.
+- A chunk's line and a trailer may be of any length, and are read from their start again with every packet. Now 400.
+- A request thread goes on with a client's next request before the answer is read, 16 MiB ahead, and then waits for the
+  client to read. Now the next request waits, and no thread with it.
 - While a request thread is sending, its socket counts as writable for the I/O thread, which then turns in a loop, has
   nothing to do, and keeps the interpreter's lock from the very thread that it waits for. Now it looks again when
   that thread leaves something unsent.
@@ -22,12 +25,13 @@ from typing import Any, Final
 from waitress.channel import HTTPChannel
 from waitress.parser import HTTPRequestParser, ParsingError, get_header_lines
 from waitress.task import ErrorTask, WSGITask
-from waitress.utilities import RequestEntityTooLarge
+from waitress.utilities import BadRequest, RequestEntityTooLarge
 
 from falcon_app.errors import MEDIA_TYPE, Problem, problem_body
 
 FRAMING: Final = 8
 """A chunked body may take this many times the limit in transit; decoded, it is held to the limit."""
+LONGEST_LINE: Final = 8 * 1024
 LINGER_SECONDS: Final = 2.0
 _CODES: Final = {
     413: "body-too-large",
@@ -45,10 +49,14 @@ class Parser(HTTPRequestParser):  # type: ignore[misc] # waitress has no types
 
     def received(self, data: bytes) -> int:
         consumed: int = super().received(data)
+        body = self.body_rcv
         limit = self.adj.max_request_body_size // FRAMING
-        size = self.content_length if not self.chunked else len(self.body_rcv)
+        size = len(body) + body.chunk_remainder if self.chunked else self.content_length
         if self.error is None and size > limit:
             self.error = RequestEntityTooLarge(f"the limit is {limit} bytes")
+            self.completed = True
+        if self.chunked and not self.completed and len(body.control_line) + len(body.trailer) > LONGEST_LINE:
+            self.error = BadRequest(f"a chunk's line or the trailer has more than {LONGEST_LINE} bytes")
             self.completed = True
         if self.completed:
             self.expect_continue = False
@@ -113,6 +121,7 @@ class Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
     answered = 0
     _is_lingering = False
     _is_sending = False
+    _is_put_off = False
     _awaited: tuple[str, int] | None = None
     _awaited_since = 0.0
 
@@ -147,6 +156,8 @@ class Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
 
         waitress closes a connection once it can be written, which never comes for a client that does not read.
         """
+        if self.server.is_draining and self.is_owed:
+            self.server.unanswered += 1
         self.will_close = True
         self.handle_close()
 
@@ -164,10 +175,24 @@ class Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
                 self.server.pull_trigger()
 
     def writable(self) -> bool:
-        # Above the high watermark the request thread waits, inside write_soon, for the I/O thread to send.
-        if self._is_sending and self.total_outbufs_len <= self.adj.outbuf_high_watermark:
-            return bool(self.will_close)
-        return bool(super().writable())
+        return bool(self.will_close if self._is_sending else super().writable())
+
+    def _flush_outbufs_below_high_watermark(self) -> None:
+        """Never wait for the client in a request thread: at most one answer is unsent, see `put_off`."""
+
+    def put_off(self) -> bool:
+        """Leave the next request until the answer before it is sent, if some of that is left. Returns whether it is."""
+        with self.outbuf_lock:
+            self._is_put_off = self.connected and self.total_outbufs_len > 0
+            return self._is_put_off
+
+    def _go_on(self) -> None:
+        """From the I/O thread: start the request that was put off, once there is nothing left to send."""
+        with self.outbuf_lock:
+            is_due = self._is_put_off and not self.total_outbufs_len
+            self._is_put_off = self._is_put_off and not is_due
+        if is_due:
+            self.server.add_task(self)
 
     def readable(self) -> bool:
         return self._is_lingering or bool(super().readable())
@@ -178,6 +203,7 @@ class Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
     def handle_write(self) -> None:
         if not (self.lingers and self.close_when_flushed) or self.will_close:
             super().handle_write()
+            self._go_on()
             return
         self._flush_exception(self._flush_some)
         if self.connected and not self.total_outbufs_len and not self.will_close:

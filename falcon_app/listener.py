@@ -81,6 +81,8 @@ class _Server(TcpWSGIServer):  # type: ignore[misc] # waitress has no types
 
     channel_class = Channel
     is_draining = False
+    unanswered = 0
+    """How many clients were cut off in a drain before they had their whole answer."""
     max_connections: int
     idle_seconds: float
 
@@ -88,6 +90,10 @@ class _Server(TcpWSGIServer):  # type: ignore[misc] # waitress has no types
         super().handle_accept()
         if len(self.active_channels) > self.max_connections:
             self._make_room()
+
+    def add_task(self, task: Channel) -> None:
+        if not task.put_off():
+            super().add_task(task)
 
     def accept(self) -> Any:
         try:
@@ -224,7 +230,7 @@ class Listener:
             wasyncore.poll2(TURN_SECONDS, self._map)
             server.maintenance(0.0)
             server.close_unowed(started)
-        self.unanswered = sum(channel.is_owed for channel in list(server.active_channels.values()))
+        self.unanswered = server.unanswered + sum(channel.is_owed for channel in list(server.active_channels.values()))
 
     def _end(self) -> None:
         dispatcher = self._server.task_dispatcher

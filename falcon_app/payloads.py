@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import falcon
 
 from falcon_app.errors import Problem
-from sql.documents import BrokenRule, encode, parse
+from sql.documents import MAX_BYTES, BrokenRule, encode, parse
 
 DEFAULT_KIND: Final = "text.stats"
 LONGEST_KIND: Final = 255
@@ -34,13 +34,13 @@ def check_media_type(content_type: str | None) -> None:
         raise Problem("unsupported-media-type", f"expected Content-Type: application/json, got {content_type!r}")
 
 
-def read_payload(body: bytes, max_depth: int) -> Payload:
+def read_payload(body: bytes, max_depth: int, max_bytes: int = MAX_BYTES) -> Payload:
     """Return what a body submits. Raises `Problem`."""
     if not body.strip():
         raise Problem("malformed-body", "the body is empty, expected a JSON object")
     try:
         # One level more: the input's depth is counted from the input.
-        value = parse(body, max_depth=max_depth + 1)
+        value = parse(body, max_depth=max_depth + 1, max_bytes=max_bytes)
     except BrokenRule as error:
         raise Problem("malformed-body", error.rule, pointer=error.pointer) from None
     if not isinstance(value, dict):
@@ -62,7 +62,7 @@ def read_payload(body: bytes, max_depth: int) -> Payload:
 
 
 def _stored(value: object, at: str, max_depth: int) -> str:
-    """Return a value as JSON text; the size of the body is limited already."""
+    """Return a value as JSON text; its size is limited already."""
     try:
         return encode(value, max_depth=max_depth, max_bytes=UNLIMITED)
     except BrokenRule as error:

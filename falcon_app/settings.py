@@ -35,7 +35,7 @@ def web_settings(arguments: Sequence[str], environ: Mapping[str, str]) -> WebSet
 
     Raises `BadSettings` with every problem at once. Unknown flags end the program with status 2.
     """
-    parser = argparse.ArgumentParser(prog="python -m falcon_app", description="The HTTP API.")
+    parser = argparse.ArgumentParser(prog="python -m falcon_app", allow_abbrev=False, description="The HTTP API.")
     parser.add_argument("--listen", metavar="HOST:PORT", help="address of the API")
     parser.add_argument("--admin", metavar="HOST:PORT", help="loopback address of /healthz and /readyz")
     flags = vars(parser.parse_args(arguments))

@@ -32,7 +32,7 @@ class Tasks:
         self._settings = settings
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
-        payload = read_payload(self._body(req), self._settings.max_depth)
+        payload = read_payload(self._body(req), self._settings.max_depth, self._settings.max_body_bytes)
         document = self._admission.submit(payload.kind, payload.input, req.context.deadline)
         _answer(resp, falcon.HTTP_202, document)
         resp.set_header("Location", f"/tasks/{_id(document)}")

@@ -68,7 +68,7 @@ def commit(connection: Connection) -> None:
         connection.commit()
     except psycopg.Error as error:
         found = translate(error)
-        if isinstance(found, DatabaseLost) or (found.sqlstate or "").startswith(("01", "57")):
+        if isinstance(found, DatabaseLost) or (found.sqlstate or "").startswith(("01", "08", "57")):
             connection.close()
             raise OutcomeUnknown(str(found), sqlstate=found.sqlstate) from error
         raise found from error

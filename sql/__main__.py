@@ -3,6 +3,7 @@
 import argparse
 import logging
 import os
+import re
 import sys
 
 from sql import embedded, statement
@@ -35,27 +36,27 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m sql", description="The database's own commands.")
+    parser = argparse.ArgumentParser(
+        prog="python -m sql", allow_abbrev=False, description="The database's own commands."
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("migrate", help="bring the schema to the version this program knows")
     commands.add_parser("serve", help="run the embedded server; with DATABASE_URL, only wait to be stopped")
     commands.add_parser("status", help="what the tables hold")
     queue = commands.add_parser("queue", help="set a queue's capacity, pause or resume it")
     queue.add_argument("name")
-    queue.add_argument("--max-open", metavar="N", type=_capacity, help="most open tasks, or none for no limit")
+    queue.add_argument("--max-open", metavar="N", type=capacity, help="most open tasks, or none for no limit")
     paused = queue.add_mutually_exclusive_group()
     paused.add_argument("--pause", action="store_true", help="claim nothing more from it")
     paused.add_argument("--resume", action="store_true", help="claim from it again")
     return parser
 
 
-def _capacity(text: str) -> int | str:
-    if text == "none":
-        return text
-    number = int(text)
-    if not 1 <= number < 2**31:
+def capacity(text: str) -> str:
+    """Return the text of a capacity, checked; argparse names this function where it is refused."""
+    if text != "none" and not (re.fullmatch("[1-9][0-9]{0,9}", text) and int(text) < 2**31):
         raise ValueError(text)
-    return number
+    return text
 
 
 def _connected(settings: Settings) -> Connection:
@@ -80,9 +81,10 @@ def _run(connection: Connection, arguments: argparse.Namespace) -> int:
 def _set_queue(connection: Connection, arguments: argparse.Namespace) -> int:
     queue = {"queue": arguments.name}
     if arguments.max_open is not None:
-        capacity = None if arguments.max_open == "none" else arguments.max_open
-        connection.execute(statement("queries/set_max_open"), {**queue, "max_open": capacity})
-    for asked, name in ((arguments.pause, "pause_queue"), (arguments.resume, "resume_queue")):
+        most = None if arguments.max_open == "none" else int(arguments.max_open)
+        connection.execute(statement("queries/set_max_open"), {**queue, "max_open": most})
+    asks = [(arguments.pause, "pause_queue"), (arguments.resume, "resume_queue"), (True, "has_queue")]
+    for asked, name in asks:
         if asked and connection.execute(statement(f"queries/{name}"), queue).fetchone() is None:
             print(f"there is no queue named {arguments.name!r}", file=sys.stderr)
             return 1

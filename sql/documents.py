@@ -36,8 +36,8 @@ class _Broken:
     key: str | None = None
 
 
-def parse(body: bytes, *, max_depth: int = MAX_DEPTH) -> Json:
-    """Read one JSON document from outside. Raises `BrokenRule`."""
+def parse(body: bytes, *, max_depth: int = MAX_DEPTH, max_bytes: int = MAX_BYTES) -> Json:
+    """Read one JSON document from outside, whose size was limited as it came in. Raises `BrokenRule`."""
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -50,7 +50,7 @@ def parse(body: bytes, *, max_depth: int = MAX_DEPTH) -> Json:
         raise BrokenRule("", f"not JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
     except RecursionError:
         raise BrokenRule("", f"nested more than {max_depth} deep") from None
-    check(value, max_depth=max_depth, max_bytes=len(body))
+    check(value, max_depth=max_depth, max_bytes=max_bytes)
     return value
 
 
@@ -92,8 +92,9 @@ def check(value: object, *, max_depth: int = MAX_DEPTH, max_bytes: int = MAX_BYT
 class _Walk:
     """One walk over a value. The place of a fault is put together only when there is one, on the way back up.
 
-    Each value takes at least a byte, a text at least one for each character. What exceeds the limit even so is
-    not walked to its end: a small value that holds itself many times over would take for ever.
+    Each value takes at least a byte, a text at least one for each character, and a number its digits, all of which
+    jsonb writes out. What exceeds the limit even so is not walked to its end: a small value that holds itself many
+    times over would take for ever, and a mebibyte of `1e308` would come back as fifty.
     """
 
     max_depth: int
@@ -113,6 +114,7 @@ class _Walk:
             case float():
                 if not math.isfinite(item):
                     raise BrokenRule("", "a number that is not finite")
+                self._count(abs(int(math.log10(abs(item)))) if item else 0)
             case dict() | list() | tuple():
                 if depth >= self.max_depth:
                     raise BrokenRule("", f"nested more than {self.max_depth} deep")

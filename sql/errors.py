@@ -98,9 +98,10 @@ _REFUSALS: Final[dict[str, type[Refusal]]] = {
 }
 
 # Lock not available and prepared statement gone (a pooler's doing) are of the moment; so is every code of the
-# classes transaction rollback, insufficient resources, operator intervention, system error, internal error.
+# classes connection exception (over a living connection it is a foreign server's), transaction rollback, insufficient
+# resources, operator intervention, system error, internal error.
 _BUSY_CODES: Final = frozenset({READ_ONLY, "55P03", "55006", "26000"})
-_BUSY_CLASSES: Final = frozenset({"40", "53", "57", "58", "XX"})
+_BUSY_CLASSES: Final = frozenset({"08", "40", "53", "57", "58", "XX"})
 
 
 def translate(error: psycopg.Error) -> TallyError:
@@ -113,7 +114,7 @@ def translate(error: psycopg.Error) -> TallyError:
     if sqlstate is None and isinstance(error, psycopg.DataError | psycopg.ProgrammingError):
         # The driver itself cannot send this value (a NUL in a text): the row's fault, not the world's.
         return RowRefused(message)
-    if sqlstate is None or fatal or sqlstate.startswith("08"):
+    if sqlstate is None or fatal:
         return DatabaseLost(message, sqlstate=sqlstate)
     if sqlstate in _BUSY_CODES or sqlstate[:2] in _BUSY_CLASSES:
         return DatabaseBusy(message, sqlstate=sqlstate)

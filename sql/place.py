@@ -62,11 +62,16 @@ class Place:
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold the place, or raise `ServerFault` when another process holds it."""
-        with (self.home / "lock").open("w") as lock:
+        with (self.home / "lock").open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise ServerFault(f"the embedded server in {self.home} is kept by another process") from None
+                lock.seek(0)
+                keeper = f"process {lock.read().strip() or '(unknown)'}"
+                raise ServerFault(f"the embedded server in {self.home} is kept by {keeper}, still running") from None
+            lock.truncate(0)
+            lock.write(f"{os.getpid()}\n")
+            lock.flush()
             yield
 
 

@@ -37,7 +37,7 @@ def await_schema(
                 raise SchemaTooNew(f"the schema is at {version}, this program knows {latest_version()}")
             state = f"schema.older version={version} known={latest_version()}"
         if state != said:
-            log.warning(state)
+            log.info(state)
             said = state
         tries += 1
         longest = min(settings.backoff.total_seconds(), FIRST_WAIT_SECONDS * 2.0 ** min(tries, 20))

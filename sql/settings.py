@@ -180,10 +180,14 @@ def _disagreements(settings: Settings) -> list[str]:
     problems = []
     for name in ("database_url", "database_direct_url"):
         try:
-            conninfo_to_dict(getattr(settings, name))
+            ports = str(conninfo_to_dict(getattr(settings, name)).get("port") or "").split(",")
         except ProgrammingError:
             # The driver's own message may quote the password.
             problems.append(f"{variable(name)}: not a PostgreSQL URL or connection string")
+        else:
+            if not all(port == "" or (re.fullmatch(r"[0-9]{1,5}", port) and 0 < int(port) < 65_536) for port in ports):
+                # The driver looks at it only when it connects, and that is tried for ever.
+                problems.append(f"{variable(name)}: expected a port of 1 to 65535")
     if settings.log_level.lower() not in {"debug", "info", "warning", "error"}:
         problems.append(f"{variable('log_level')}: expected debug, info, warning or error")
     if settings.drain_reserve >= settings.drain:

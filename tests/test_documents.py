@@ -262,6 +262,17 @@ def test_the_size_is_counted_in_bytes_of_json() -> None:
     assert unfit(["\\"] * 1000, max_bytes=3000) == ("", "more than 3000 bytes of JSON")
 
 
+@pytest.mark.parametrize("number", ["1e308", "-1e308", "5e-324"])
+def test_a_number_counts_as_it_is_written_out(number: str) -> None:
+    listed = ",".join([number] * 100_000)
+
+    pointer, rule = broken(f"[{listed}]")
+
+    assert (rule, int(pointer[1:]) < 4000) == (f"more than {MEBIBYTE} bytes of JSON", True)
+    assert unfit([float(number)] * 100_000)[1] == rule
+    assert parse(f"[{listed[:6000]}1]".encode(), max_bytes=320 * 1001)
+
+
 def test_a_small_value_that_holds_itself_many_times_is_not_walked_to_its_end() -> None:
     value: object = "x"
     for _ in range(60):

@@ -21,7 +21,7 @@ def test_nothing_given_is_the_defaults() -> None:
 
 def test_every_field_can_be_set_by_its_variable() -> None:
     environ = {
-        "DATABASE_URL": "postgresql://db/tally",
+        "DATABASE_URL": "postgresql://db:5432/tally",
         "PORT": "0",
         "TALLY_BEAT_SECONDS": "0.25",
         "TALLY_MAX_BODY_BYTES": "2048",
@@ -32,7 +32,7 @@ def test_every_field_can_be_set_by_its_variable() -> None:
 
     settings = read(environ)
 
-    assert settings.database_url == settings.direct_url == "postgresql://db/tally"
+    assert settings.database_url == settings.direct_url == "postgresql://db:5432/tally"
     assert (settings.port, settings.max_body_bytes, settings.allow_anonymous) == (0, 2048, True)
     assert (settings.beat, settings.queue) == (timedelta(seconds=0.25), "mail")
 
@@ -84,6 +84,9 @@ def test_a_setting_with_an_empty_value_counts_as_not_given() -> None:
         ("TALLY_QUEUE", "a\0b"),
         ("DATABASE_URL", "nonsense"),
         ("DATABASE_URL", "postgresql://[::1/db"),
+        ("DATABASE_URL", "postgresql://db:notaport/tally"),
+        ("DATABASE_URL", "postgresql://db:65536/tally"),
+        ("DATABASE_URL", "host=db port=0"),
         ("DATABASE_URL", "postgresql://db/tally?\udcff=1"),
         ("DATABASE_DIRECT_URL", "host=a nonsense=b"),
         ("TALLY_DRAIN_RESERVE_SECONDS", "25"),

@@ -212,3 +212,21 @@ def test_a_pool_that_is_used_up_refuses_only_who_waits_for_it(make_api: MakeApi,
         api.store._pool.putconn(taken)
 
     assert api.get(1).status_code == 200
+
+
+@pytest.mark.parametrize("code", ["08006", "57P01", "57014"])
+def test_what_a_trigger_says_of_another_server_says_nothing_of_this_one(
+    api: Api, database: Database, code: str
+) -> None:
+    database.execute(
+        "create function tally.elsewhere() returns trigger language plpgsql as"
+        f" $$ begin raise exception 'the other server is gone' using errcode = '{code}'; end $$;"
+        " create trigger elsewhere before insert on tally.task for each row"
+        " when (new.input ? 'marked') execute function tally.elsewhere()"
+    )
+
+    assert_problem(api.post({"marked": 1}), 503, "database-away")
+
+    assert not api.admission.availability.is_away
+    assert api.post({"n": 1}).status_code == 202
+    assert row_count(database) == 1

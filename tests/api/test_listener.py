@@ -265,18 +265,52 @@ def drip(client: RawClient, byte: int) -> None:
         return
 
 
-def test_a_client_that_does_not_read_gives_its_request_thread_back(make_web: MakeWeb) -> None:
-    web = make_web(threads=1, TALLY_IDLE_SECONDS="0.5")
+def test_a_client_that_does_not_read_holds_one_answer_and_no_request_thread(make_web: MakeWeb) -> None:
+    web = make_web(threads=1, TALLY_IDLE_SECONDS="1")
     task = web.api.post({"t": "x" * 1_000_000}).json["id"]
     get = request(b"", method=b"GET", path=b"/tasks/%d" % task)
     with web.connect() as greedy, web.connect() as client:
         greedy.send(get * 60)
         (channel,) = wait_until(lambda: list(web.listener._server.active_channels.values())[:1], "it is served")
-        wait_until(lambda: channel.total_outbufs_len > channel.adj.outbuf_high_watermark, "its thread is held up")
+        wait_until(lambda: channel._is_put_off, "its next request is put off")
+        asked = monotonic()
 
         client.send(request())
 
         assert client.answer().status_code == 202
+        assert monotonic() - asked < 0.5
+        assert channel.total_outbufs_len < 1_100_000
+        wait_until(lambda: not channel.connected, "it is cut off")
+
+
+def test_pipelined_answers_are_complete_and_in_order_however_late_they_are_read(web: Web) -> None:
+    tasks = [web.api.post({"t": "x" * 1_000_000}).json["id"] for _ in range(2)] * 10
+    with web.connect() as client:
+        for task in tasks:
+            client.send(request(b"", method=b"GET", path=b"/tasks/%d" % task))
+        (channel,) = wait_until(lambda: list(web.listener._server.active_channels.values()), "it is served")
+        wait_until(lambda: channel.total_outbufs_len > 0, "an answer is not read")
+
+        answers = [client.answer() for _ in tasks]
+
+    assert [answer.json["id"] for answer in answers] == tasks
+    assert all(len(answer.json["input"]["t"]) == 1_000_000 for answer in answers)
+
+
+def test_a_chunk_without_end_is_refused_before_it_comes(web: Web, database: Database) -> None:
+    endless = {
+        "a chunk's size": (b"f" * 16 + b"\r\n", 413, "body-too-large"),
+        "a chunk's line": (b"2;" + b"x" * 10_000, 400, "bad-request"),
+        "the trailer": (b"2\r\n{}\r\n0\r\n" + b"X: y\r\n" * 2000, 400, "bad-request"),
+    }
+    for name, (sent, status, code) in endless.items():
+        with web.connect() as client:
+            client.send(request(sent, CHUNKED))
+
+            assert_problem(client.answer(), status, code)
+            assert client.is_closed(), name
+
+    assert row_count(database) == 0
 
 
 def test_a_client_that_goes_away_costs_nothing(web: Web) -> None:

@@ -117,6 +117,14 @@ def test_the_largest_double_is_kept_to_the_digit(api: Api) -> None:
     assert kept == Decimal("1.7976931348623157e308")
 
 
+def test_numbers_that_would_come_back_as_many_times_the_body_are_400(api: Api, database: Database) -> None:
+    answer = api.post(b'{"a": [' + b",".join([b"1e308"] * 170_000) + b"]}")
+
+    problem = assert_problem(answer, 400, "malformed-body", pointer=answer.json["pointer"])
+    assert problem["pointer"].startswith("/a/")
+    assert row_count(database) == 0
+
+
 def test_an_escaped_pair_of_surrogates_is_its_character(api: Api) -> None:
     assert api.post(rb'{"a": "\ud83d\ude00"}').json["input"] == {"a": "\U0001f600"}
 

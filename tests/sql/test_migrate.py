@@ -159,17 +159,17 @@ def test_queue_makes_a_queue_without_a_limit_and_resumes_one(database: Database,
     assert queues == [("default", 10000, None), ("mail", None, None)]
 
 
-@pytest.mark.parametrize("asked", ["--pause", "--resume"])
-def test_a_queue_that_is_not_there_can_be_neither_paused_nor_resumed(
-    database: Database, run_program: RunProgram, asked: str
+@pytest.mark.parametrize("asked", [["--pause"], ["--resume"], []])
+def test_a_queue_that_is_not_there_is_exit_status_1(
+    database: Database, run_program: RunProgram, asked: list[str]
 ) -> None:
-    program = run_program("sql", "queue", "nowhere", asked, ready=False)
+    program = run_program("sql", "queue", "nowhere", *asked, ready=False)
 
     assert program.wait() == 1
     assert program.output == "there is no queue named 'nowhere'\n"
 
 
-@pytest.mark.parametrize("capacity", ["0", "-1", "many", "2147483648"])
+@pytest.mark.parametrize("capacity", ["0", "-1", "many", "1_0", "٣", "2147483648"])
 def test_a_capacity_that_is_none_is_exit_status_2(database: Database, run_program: RunProgram, capacity: str) -> None:
     assert run_program("sql", "queue", "default", f"--max-open={capacity}", ready=False).wait() == 2
     assert database.value("select max_open from tally.queue") == 10000
