@@ -8,8 +8,10 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Thread
-from time import monotonic
+from time import monotonic, sleep
+from typing import Final, NoReturn
 from uuid import uuid4
 
 from dispatcher import presence, text_stats
@@ -34,6 +36,9 @@ from sql.settings import BadSettings, Settings
 
 log = logging.getLogger("tally.dispatcher")
 
+LAST_MOMENT_SECONDS: Final = 0.1
+"""How long the loop may take to end by itself once its time is over, and how long last words may take."""
+
 
 def main() -> int:
     """Run a dispatcher to its end."""
@@ -51,6 +56,7 @@ def main() -> int:
         print(*problems, sep="\n", file=sys.stderr)
         return 2
     start_log(settings.log_level)
+    Thread(target=end_overdue, args=(inbox, settings.drain.total_seconds()), name="deadline", daemon=True).start()
     database = Database(settings.direct_url or embedded.url(), uuid4(), settings.connect, settings.statement)
     try:
         if not await_schema(lambda: database.connect("start"), settings, lambda seconds: stops(inbox, seconds)):
@@ -132,10 +138,9 @@ class Dispatcher:
             self._start("outcomes-2", second.run)
             self._start("recovery", self._recovery.run)
             settings = self._settings
-            print(
-                f"ready dispatcher id={self._database.dispatcher} slots={settings.slots} queue={settings.queue}",
-                flush=True,
-            )
+            ready = f"ready dispatcher id={self._database.dispatcher} slots={settings.slots} queue={settings.queue}"
+            with suppress(OSError):  # whoever read our output may be gone
+                print(ready, flush=True)
             status = self._loop.run()
         self._stop()
         if name is not None:
@@ -178,16 +183,41 @@ def may_beat(pulse: Pulse) -> bool:
     """A dispatcher of which a part is stuck must not be taken for alive: it ends, here, since nobody else may."""
     stalled = pulse.stalled()
     if stalled:
-        log.critical("dispatcher.stalled threads=%s", ",".join(stalled))
-        logging.shutdown()
-        os._exit(1)
+        end_now(lambda: log.critical("dispatcher.stalled threads=%s", ",".join(stalled)))
     return True
 
 
-if __name__ == "__main__":
-    status = main()
-    # Bodies that did not end are daemon threads in whatever state: nothing of theirs may delay or crash the exit.
+def end_overdue(inbox: Inbox, drain_seconds: float) -> None:
+    """End the process at the drain deadline, if it is still there: its loop waits for a call, or for its own log."""
+    sleep(max(0.0, inbox.await_signal() + drain_seconds - monotonic()) + LAST_MOMENT_SECONDS)
+    end_now(lambda: log.critical("dispatcher.overdue seconds=%g", drain_seconds))
+
+
+def end_now(say: Callable[[], None]) -> NoReturn:
+    """End the process with status 1, and say why if that takes no longer than a moment: nobody may read our log."""
+    saying = Thread(target=say, daemon=True)
+    saying.start()
+    saying.join(LAST_MOMENT_SECONDS)
+    os._exit(1)
+
+
+def run_to_the_end() -> NoReturn:
+    """Run, and end the process with the status, whatever became of its threads and of what it prints to."""
+    status = 1
+    try:
+        status = main()
+    except SystemExit as error:  # argparse has spoken
+        status = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        log.exception("dispatcher.failed")
+    # Bodies that did not end are threads in whatever state: nothing of theirs may delay or crash the exit. What
+    # cannot be flushed any more (its reader is gone, or there never was one) does not change how we ended.
     logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
     os._exit(status)
+
+
+if __name__ == "__main__":
+    run_to_the_end()

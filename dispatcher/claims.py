@@ -15,7 +15,7 @@ from typing import Final
 from dispatcher.messages import Claim, Refusal
 from dispatcher.retry import Aside, is_timeout
 from dispatcher.sessions import Caller
-from sql.errors import DatabaseBusy, DatabaseLost, Misconfigured, RowRefused
+from sql.errors import DatabaseAway, DatabaseLost, Misconfigured, RowRefused
 
 log = logging.getLogger("tally.claims")
 
@@ -61,11 +61,13 @@ class Claims:
                 claims = self._claim(free)
             except (RowRefused, Misconfigured) as error:
                 log.warning("claim.refused number=%d error=%s", self._number, error)
-            except DatabaseBusy as error:
+            except DatabaseAway as error:
                 if not is_timeout(error):
                     raise
                 log.warning("claim.timed_out number=%d", self._number)
                 self._cautious_until = self._clock() + CAUTION_SECONDS
+                if isinstance(error, DatabaseLost):
+                    raise
             else:
                 self.is_full = len(claims) == free
                 yield from claims
@@ -128,11 +130,13 @@ class Claims:
                 yield self._refuse(task_id, error)
             except Misconfigured as error:
                 forbidden.append((task_id, error))
-            except DatabaseBusy as error:
+            except DatabaseAway as error:
                 if not is_timeout(error):
                     raise
                 moved = True
                 log.warning("claim.set_aside task=%d seconds=%.0f", task_id, self._aside.put(task_id))
+                if isinstance(error, DatabaseLost):
+                    raise
             else:
                 claimed = claimed or bool(claims)
                 yield from claims

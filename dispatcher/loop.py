@@ -22,11 +22,11 @@ from dispatcher.claims import Claims
 from dispatcher.endings import Limits, failed
 from dispatcher.messages import Claim, Ending, Inbox, Message, Refusal, Report, ThreadEnded, Verdict, Word
 from dispatcher.outcomes import Outcomes
-from dispatcher.retry import FIRST_SECONDS
+from dispatcher.retry import FIRST_SECONDS, Aside, is_timeout
 from dispatcher.sessions import Caller
 from dispatcher.slots import Slots
 from sql.documents import storable_text
-from sql.errors import Condemned, DatabaseAway, Misconfigured, RowRefused, TallyError, TasksLeft
+from sql.errors import Condemned, DatabaseAway, DatabaseBusy, Misconfigured, RowRefused, TallyError, TasksLeft
 from sql.states import TaskState
 
 log = logging.getLogger("tally.loop")
@@ -73,6 +73,7 @@ class Loop:
         self._stalled = stalled
         self._clock = clock
         self._unsure: list[Claim] = []
+        self._lost_aside: Aside[int] = Aside(clock)
         self._look = False
         self._next_sweep = clock()
         self._next_try = clock()
@@ -89,7 +90,7 @@ class Loop:
     def is_stopping(self) -> bool:
         """Asked between the steps of whatever takes long, which is a turn too."""
         self._turn()
-        return self._draining or self._condemned or self._inbox.signaled
+        return self._draining or self._condemned or self._inbox.signaled_at is not None
 
     @property
     def is_condemned(self) -> bool:
@@ -150,7 +151,9 @@ class Loop:
         if not self._draining:
             self._draining = True
             self._outcomes.drop_refusals.set()
-            self._end_at = min(self._end_at, now + self._times.drain.total_seconds())
+            # Counted from the signal itself: it may have come in the midst of a call that was not answered.
+            asked_at = now if self._inbox.signaled_at is None else self._inbox.signaled_at
+            self._end_at = min(self._end_at, asked_at + self._times.drain.total_seconds())
             self._give_up_at = self._end_at - self._times.drain_reserve.total_seconds()
             log.info("dispatcher.draining busy=%d", self._slots.busy)
         elif self._give_up_at > now:
@@ -199,15 +202,29 @@ class Loop:
         # Read after the rows: a task that ended meanwhile is still among them, and its write finds it terminal.
         held = self._slots.attempts()
         lost = {task_id: attempt for task_id, attempt in rows.items() if task_id not in held}
+        lost = {task_id: attempt for task_id, attempt in lost.items() if not self._lost_aside.holds(task_id)}
         if lost and self._claims.unsettled is None:
-            try:
-                written = self._caller.call("fail_lost_tasks", ids=list(lost), attempts=list(lost.values()))
-            except RowRefused as error:
-                # Come back to at the next sweep; claiming goes on.
-                log.error("task.lost_unwritten tasks=%s error=%s", list(lost), error)  # noqa: TRY400 - no bug of ours
-                return
-            for (task_id,) in written:
-                log.error("task.lost task=%d", task_id)
+            self._fail_lost(lost)
+
+    def _fail_lost(self, lost: dict[int, int]) -> None:
+        """Fail these rows; what cannot be written alone is set aside, and keeps neither the others nor claims."""
+        try:
+            written = self._caller.call("fail_lost_tasks", ids=list(lost), attempts=list(lost.values()))
+        except (RowRefused, DatabaseBusy) as error:
+            if isinstance(error, DatabaseBusy) and not is_timeout(error):
+                raise
+            log.error("task.lost_unwritten tasks=%s error=%s", list(lost), error)  # noqa: TRY400 - no bug of ours
+            if len(lost) == 1:
+                self._lost_aside.put(*lost)
+            else:
+                for task_id, attempt in lost.items():
+                    # A signal that was not heard yet goes first; once it drains, these are what it waits for.
+                    if self._draining or not self.is_stopping():
+                        self._turn()
+                        self._fail_lost({task_id: attempt})
+            return
+        for (task_id,) in written:
+            log.error("task.lost task=%d", task_id)
 
     def _ask_again(self, claim: Claim) -> None:
         """A claim waited too long to be begun unasked: its dispatcher may have been condemned meanwhile."""
@@ -230,13 +247,14 @@ class Loop:
             self._end_at = now
         if now >= self._end_at:
             return 1
+        if self._draining and self._slots.busy == 0 and self._claims.unsettled is None:
+            # Asked even where it is said to be stopped: perhaps it has left, and the reply to that was lost.
+            return self._leave()
         if self._condemned:
             # A claim that is to be asked about will never begin.
             return 1 if self._slots.running() <= len(self._unsure) else None
         if now >= self._give_up_at:
             self._give_up()
-        if self._draining and self._slots.busy == 0 and self._claims.unsettled is None:
-            return self._leave()
         return None
 
     def _give_up(self) -> None:

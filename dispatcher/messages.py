@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum
 from queue import Empty, SimpleQueue
 from threading import Lock
+from time import monotonic
 from typing import TypeAlias
 
 from sql.states import TaskState
@@ -101,8 +102,9 @@ class Inbox:
         self._queue: SimpleQueue[Message] = SimpleQueue()
         self._waiting: set[Word] = set()
         self._lock = Lock()
-        self.signaled = False
-        """Has there ever been a signal? For who is in the midst of something and cannot take the messages now."""
+        self.signaled_at: float | None = None
+        """When the first signal came. For who is in the midst of something and cannot take the messages now."""
+        self._first_signal: SimpleQueue[float] = SimpleQueue()
 
     def put(self, message: Message) -> None:
         if isinstance(message, Word):
@@ -113,8 +115,14 @@ class Inbox:
         self._queue.put(message)
 
     def signal(self) -> None:
-        self.signaled = True
+        if self.signaled_at is None:
+            self.signaled_at = monotonic()
+            self._first_signal.put(self.signaled_at)
         self._queue.put(Word.SIGNAL)
+
+    def await_signal(self) -> float:
+        """Wait for the first signal, and return when it came; for one thread, which has nothing else to do."""
+        return self._first_signal.get()
 
     def get(self, timeout: float) -> list[Message]:
         """Wait for a message, at most `timeout` seconds, and return everything there is then, in order."""

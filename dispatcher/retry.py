@@ -14,6 +14,7 @@ from tenacity.nap import sleep_using_event
 from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
+from sql.connect import DeadlinePassed
 from sql.errors import TIMED_OUT, DatabaseAway, DatabaseBusy
 
 log = logging.getLogger("tally.retry")
@@ -76,8 +77,10 @@ class Aside(Generic[Key]):
 
 
 def is_timeout(error: Exception) -> bool:
-    """Did the statement run out of its own time, over a living connection?"""
-    return isinstance(error, DatabaseBusy) and error.sqlstate == TIMED_OUT
+    """Did the call run out of time, the statement's or ours? Then it may be too much for one call."""
+    return (isinstance(error, DatabaseBusy) and error.sqlstate == TIMED_OUT) or isinstance(
+        error.__cause__, DeadlinePassed
+    )
 
 
 def _log_some(state: RetryCallState) -> None:

@@ -25,7 +25,7 @@ from dispatcher.retry import reconnect
 from dispatcher.sessions import Database
 from sql import statement
 from sql.connect import Connection
-from sql.errors import Condemned, DatabaseBusy, translated
+from sql.errors import Condemned, DatabaseBusy, TallyError, translated
 
 log = logging.getLogger("tally.session")
 
@@ -87,6 +87,12 @@ class Session:
                 log.error("dispatcher.condemned error=%s", error)  # noqa: TRY400 - a fact, not a bug
                 self._inbox.put(Word.CONDEMNED)
                 return
+            except TallyError as error:
+                if not self.entered.is_set():
+                    raise
+                # A privilege taken away, say: no reason to end what runs here.
+                log.error("session.failed error=%s", error)  # noqa: TRY400 - no bug of ours
+                self.stop.wait(self._rhythm.backoff.total_seconds())
 
     def _attend(self, connection: Connection) -> None:
         self._take_lock(connection)

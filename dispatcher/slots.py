@@ -12,9 +12,9 @@ from queue import SimpleQueue
 from threading import Event, Lock, Thread
 from time import monotonic
 
-from dispatcher.endings import Limits, run_body
+from dispatcher.endings import Limits, failed, run_body
 from dispatcher.kinds import Body
-from dispatcher.messages import Claim, Outcome
+from dispatcher.messages import Claim, Ending, Outcome
 
 log = logging.getLogger("tally.slots")
 
@@ -137,7 +137,11 @@ class Slots:
         if not sure:
             self._on_unsure(held.claim)
             return
-        outcome = run_body(held.claim, held.cancel, self._kinds, self._limits)
+        try:
+            outcome = run_body(held.claim, held.cancel, self._kinds, self._limits)
+        except BaseException:  # noqa: BLE001 - even the class of what a body raised is its own code
+            log.error("body.unreadable task=%d attempt=%d", held.claim.id, held.claim.attempt)  # noqa: TRY400 - the same
+            outcome = failed(held.claim, "task raised what cannot be read", None, self._limits, Ending.RAISED)
         with self._lock:
             heard, held.ended = not held.ended, True
         if heard:

@@ -405,3 +405,24 @@ def wait_for_lock(database: Database, name: str) -> None:
         ),
         f"{name} waits for a lock",
     )
+
+
+def test_after_a_batch_was_not_answered_in_time_tasks_are_claimed_one_by_one_for_a_while(
+    database: Database, proxy: Callable[[str, int], Proxy]
+) -> None:
+    way = proxy("127.0.0.1", database.server.port)
+    claimer = Claimer(database, registered(database, statement_seconds=0.3, url=way.url_for(database.url)))
+    assert claimer.ids() == []
+    settled = calls.submit_all(database.connect(), 2)
+    way.mute()
+    with pytest.raises(DatabaseLost):
+        claimer.take()
+    way.cut()
+    way.thaw()
+    assert claimer.ids() == settled
+
+    tasks = calls.submit_all(database.connect(), 2)
+    assert claimer.ids() == tasks
+
+    numbers = "select count(distinct claim_number) from tally.task where id = any (%s)"
+    assert database.value(numbers, (tasks,)) == 2

@@ -230,3 +230,26 @@ def test_a_second_signal_gives_up_what_still_runs(database: Database, looped: Lo
 
         assert status.result() == 1
     assert database.value("select error ->> 'reason' from tally.task") == "dispatcher stopped before worker completion"
+
+
+def test_lost_rows_that_take_too_long_to_fail_keep_neither_claims_nor_each_other(database: Database) -> None:
+    looped = Looped(database, registered(database, statement_seconds=0.2))
+    slow, lost = claimed(database, looped.dispatcher, 2)
+    refuse_writes(database, f"old.id = {slow}", "perform pg_sleep(10)")
+    with looped.runs():
+        wait_until(lambda: state(database, lost) == "FAILED", "the other lost row is failed", 5)
+        for _ in range(3):
+            task = calls.submit_one(database.connect())
+            wait_until(lambda task=task: state(database, task) == "SUCCEEDED", "a task is run", 5)  # type: ignore[misc]
+
+    assert state(database, slow) == "RUNNING"
+
+
+def test_a_dispatcher_that_has_left_and_is_told_that_it_is_stopped_ends_with_0(
+    database: Database, looped: Looped
+) -> None:
+    calls.leave(database.connect(), looped.dispatcher)
+    looped.inbox.signal()
+    looped.inbox.put(Word.CONDEMNED)
+    with looped.runs() as status:
+        assert status.result() == 0

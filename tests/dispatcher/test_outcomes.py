@@ -374,3 +374,21 @@ def test_giving_up_ends_the_lanes_while_the_database_is_away(
 def test_waiting_for_work_makes_turns(writer: Writer) -> None:
     with writer.works():
         wait_until(lambda: writer.turns >= 2, "turns are made while there is nothing to write")
+
+
+def test_a_batch_that_is_not_answered_in_time_is_written_one_by_one(
+    database: Database, proxy: Callable[[str, int], Proxy], caplog: pytest.LogCaptureFixture
+) -> None:
+    way = proxy("127.0.0.1", database.server.port)
+    writer = Writer(database, registered(database, statement_seconds=0.3, url=way.url_for(database.url)))
+    tasks = claimed(database, writer.dispatcher, 3)
+    writer.first.ready()
+    for task in tasks:
+        writer.put(succeeded(task))
+    way.mute()
+    with writer.works():
+        wait_until(lambda: "outcomes.failed tasks=3" in caplog.text, "the batch is split")
+        way.cut()
+        way.thaw()
+
+        assert writer.verdicts(3) == dict.fromkeys(tasks, Verdict.ALREADY)

@@ -295,3 +295,16 @@ def claimed_by(attended: Attended, count: int = 1) -> list[int]:
     """Claim tasks for a dispatcher before its session enters: the row is made here."""
     calls.register(attended.database.connect(), attended.dispatcher)
     return claimed(attended.database, attended.dispatcher, count)
+
+
+def test_a_session_that_is_refused_something_tries_on_until_it_is_not(database: Database) -> None:
+    attended = Attended(database)
+    beat = "tally.beat_dispatcher(uuid, text)"
+    with attended.attends():
+        database.execute(f"alter function {beat} rename to mislaid")
+        turns = attended.turns
+        wait_until(lambda: attended.turns > turns + 20, "it tries on")
+
+        database.execute("alter function tally.mislaid rename to beat_dispatcher")
+
+        attended.beats_on()

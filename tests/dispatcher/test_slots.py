@@ -258,3 +258,24 @@ def test_its_repr_shows_the_counts(pool: Pool) -> None:
     pool.slots.hold(1)
 
     assert repr(pool.slots) == "<Slots 1/3 busy>"
+
+
+def test_a_slot_outlives_an_exception_whose_class_cannot_be_read() -> None:
+    outcomes: SimpleQueue[Outcome] = SimpleQueue()
+
+    class Nameless(type):
+        @property
+        def __name__(cls) -> str:  # type: ignore[override]
+            raise ZeroDivisionError
+
+    class Unreadable(Exception, metaclass=Nameless):
+        pass
+
+    def fail(input: dict[str, Any], context: Context) -> object:  # noqa: A002
+        raise Unreadable
+
+    slots = Slots(1, {"fail": fail}, LIMITS, 60, on_end=outcomes.put, on_unsure=lambda _: None)
+    for task in (1, 2):
+        slots.start(a_claim(task, kind="fail"))
+
+    assert [outcomes.get(timeout=10).state for _ in range(2)] == ["FAILED", "FAILED"]

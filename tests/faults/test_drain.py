@@ -1,13 +1,18 @@
 """Stopping a dispatcher: at once, in the middle of work, with the database away, asked twice."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 from signal import SIGTERM
+from time import monotonic
+
+import pytest
 
 from tests.support.database import Database
 from tests.support.faults import FINISH, fault, raising
 from tests.support.ledger import Ledger
-from tests.support.program import RunDispatcher
+from tests.support.program import ROOT, RunDispatcher, environment
 from tests.support.server import TestServer
 from tests.support.tasks import effects
 from tests.support.waiting import wait_until
@@ -154,3 +159,51 @@ def test_every_wait_of_a_start_ends_at_sigterm(server: TestServer, run_dispatche
     assert dispatcher.stop() == 0
 
     assert not re.search("ready dispatcher", dispatcher.output)
+
+
+def test_a_stop_that_comes_in_the_midst_of_an_unanswered_call_ends_by_the_deadline_too(
+    server: TestServer, run_dispatcher: RunDispatcher
+) -> None:
+    dispatcher = run_dispatcher(env={"TALLY_DRAIN_SECONDS": "1", "TALLY_DRAIN_RESERVE_SECONDS": "0.5"})
+    server.freeze()
+    began = monotonic()
+
+    dispatcher.send(SIGTERM)
+
+    assert dispatcher.wait() == 1
+    assert monotonic() - began < 2, "it waited for calls of 2.5 s"
+
+
+def test_a_log_that_nobody_reads_does_not_hold_the_exit_up_past_the_deadline(
+    database: Database, ledger: Ledger
+) -> None:
+    env = environment({"DATABASE_URL": database.url, "TALLY_DRAIN_SECONDS": "1", "TALLY_DRAIN_RESERVE_SECONDS": "0.5"})
+    command = [sys.executable, "-m", "dispatcher", "--tasks", "tests.support.tasks"]
+    with subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        ledger.submit_many("raise", [{"text": "x" * 4000}] * 100)
+        wait_until(lambda: ledger.states()["RUNNING"] == 8, "every slot waits for the log")
+
+        process.send_signal(SIGTERM)
+
+        assert process.wait(10) == 1
+
+
+@pytest.mark.parametrize("output", ["gone", "never there"])
+def test_an_output_without_a_reader_does_not_change_the_exit_status(database: Database, output: str) -> None:
+    env = environment({"DATABASE_URL": database.url})
+    shell = (
+        f"exec {sys.executable} -m dispatcher >&-"
+        if output == "never there"
+        else f"exec {sys.executable} -m dispatcher"
+    )
+    command = ["sh", "-c", shell]
+    with subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        wait_until(lambda: database.value("select beat > 0 from tally.dispatcher"), "it has entered")
+        assert process.stdout
+        if output == "gone":
+            assert process.stdout.readline()
+        process.stdout.close()
+
+        process.send_signal(SIGTERM)
+
+        assert process.wait(10) == 0
