@@ -40,7 +40,7 @@ def main() -> int:
     if unknown:
         parser.error(f"there is no subject {', '.join(unknown)}")
     with stage() as on:
-        settings = {"server": on.value(b"select version()"), **SERVER, **_versions()}
+        settings = {"server": on.connection.info.server_version, **SERVER, **_versions()}
         print(*(f"{name}: {value}" for name, value in settings.items()), "", sep="\n")
         tables = []
         for name in given.subjects or subjects:

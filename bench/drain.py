@@ -29,12 +29,7 @@ def measure(stage: Stage, *, tasks: int, slots: int, repeat: int) -> Table:
 
 def _fill(stage: Stage, tasks: int) -> None:
     stage.empty()
-    stage.connection.execute(
-        b"insert into tally.task (token, queue, kind, input)"
-        b" select gen_random_uuid(), 'default', 'noop', '{}' from generate_series(1, $1)".replace(
-            b"$1", str(int(tasks)).encode()
-        )
-    )
+    stage.run("fill", tasks=tasks)
     stage.connection.execute(b"vacuum analyze tally.task")
     stage.connection.execute(b"checkpoint")
 
@@ -80,8 +75,7 @@ def _bare(stage: Stage, tasks: int, batch: int) -> float:
 def _ours(stage: Stage, tasks: int, slots: int) -> float:
     _fill(stage, tasks)
     with stage.dispatcher(slots):
-        while stage.value(b"select tally.open_count('default')"):
-            time.sleep(0.05)
-    assert stage.value(b"select count(*) from tally.task where state = 'SUCCEEDED'") == tasks
-    seconds = stage.value(b"select extract(epoch from max(finished_at) - min(started_at))::float8 from tally.task")
+        stage.drained()
+    succeeded, seconds = stage.run("succeeded")
+    assert succeeded == tasks
     return float(tasks / seconds)

@@ -30,12 +30,8 @@ def memory(stage: Stage, *, tasks: int) -> Table:
     resident = []
     with stage.dispatcher(32) as dispatcher:
         for _ in range(max(2, tasks // ROUND)):
-            stage.connection.execute(
-                b"insert into tally.task (token, queue, kind, input)"
-                b" select gen_random_uuid(), 'default', 'noop', '{}' from generate_series(1, 20000)"
-            )
-            while stage.value(b"select tally.open_count('default')"):
-                time.sleep(0.1)
+            stage.run("fill", tasks=ROUND)
+            stage.drained()
             stage.empty()
             resident.append(_resident_mib(dispatcher.pid))
     return Table(

@@ -30,8 +30,7 @@ def measure(stage: Stage, *, submits: int) -> Table:
             before[answer["id"]] = began
             time.sleep(APART_SECONDS)
         connection.close()
-        while stage.value(b"select tally.open_count('default')"):
-            time.sleep(0.05)
+        stage.drained()
     lines = [line.split() for line in stamps.read_text().splitlines()]
     waited = {int(task): (int(moment) - before[int(task)]) / 1e6 for task, moment in lines}
     assert waited.keys() == before.keys()

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -37,16 +38,23 @@ class Stage:
         cursor = self.connection.execute(statement(f"queries/{name}"), parameters)
         return cursor.fetchall() if cursor.description else []
 
-    def value(self, text: bytes) -> Any:
-        row = self.connection.execute(text).fetchone()
-        return row[0] if row else None
+    def run(self, name: str, **parameters: object) -> tuple[Any, ...]:
+        """Run one of `bench/sql/` and return its first row."""
+        text = Path(__file__).with_name("sql").joinpath(f"{name}.sql").read_bytes()
+        cursor = self.connection.execute(text, parameters or None)
+        return (cursor.fetchone() if cursor.description else None) or ()
+
+    def drained(self) -> None:
+        """Wait until no task is open."""
+        while self.run("open") != (0,):
+            time.sleep(0.05)
 
     def connect(self) -> Connection:
         return connect(self.url, name="bench", connect_timeout=MINUTE, statement_timeout=MINUTE)
 
     def empty(self) -> None:
         """Remove every task, and what the removed ones would cost the next measurement."""
-        self.connection.execute(b"truncate tally.task")
+        self.run("empty")
         self.connection.execute(b"vacuum analyze tally.dispatcher")
 
     @contextmanager

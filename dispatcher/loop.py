@@ -19,15 +19,16 @@ from time import monotonic
 from typing import Final
 
 from dispatcher.claims import Claims
+from dispatcher.drain import NEVER, Drain
 from dispatcher.endings import Limits, failed
+from dispatcher.lost import LostTasks
 from dispatcher.messages import Claim, Ending, Inbox, Message, Refusal, Report, ThreadEnded, Verdict, Word
-from dispatcher.outcomes import Outcomes
-from dispatcher.retry import FIRST_SECONDS, Aside, is_timeout
+from dispatcher.outcomes import Outcomes, tell
+from dispatcher.retry import FIRST_SECONDS
 from dispatcher.sessions import Caller
 from dispatcher.slots import Slots
 from sql.documents import storable_text
-from sql.errors import Condemned, DatabaseAway, DatabaseBusy, Misconfigured, RowRefused, TallyError, TasksLeft
-from sql.states import TaskState
+from sql.errors import Condemned, DatabaseAway, Misconfigured, TallyError, TasksLeft
 
 log = logging.getLogger("tally.loop")
 
@@ -73,14 +74,12 @@ class Loop:
         self._stalled = stalled
         self._clock = clock
         self._unsure: list[Claim] = []
-        self._lost_aside: Aside[int] = Aside(clock)
+        self._lost_tasks = LostTasks(caller, slots.attempts, self._may_go_on, clock)
         self._look = False
         self._next_sweep = clock()
         self._next_try = clock()
         self._failures = 0
-        self._draining = False
-        self._give_up_at = float("inf")
-        self._end_at = float("inf")
+        self._drain = Drain(times.drain, times.drain_reserve)
         self._gave_up = False
         self._condemned = False
         self._lost = False
@@ -90,7 +89,11 @@ class Loop:
     def is_stopping(self) -> bool:
         """Asked between the steps of whatever takes long, which is a turn too."""
         self._turn()
-        return self._draining or self._condemned or self._inbox.signaled_at is not None
+        return self._drain.has_begun or self._condemned or self._inbox.signaled_at is not None
+
+    def _may_go_on(self) -> bool:
+        """A signal that was not heard yet goes first; once it drains, this is what it waits for."""
+        return not self.is_stopping() or self._drain.has_begun
 
     @property
     def is_condemned(self) -> bool:
@@ -122,7 +125,7 @@ class Loop:
         for report, verdict in written:
             if isinstance(report, Refusal):
                 self._claims.forget(report.id)
-            _tell(report, verdict)
+            tell(report, verdict)
         self._slots.release(report.id for report, _ in written)
         self._inbox.put(Word.SLOT_FREED)
 
@@ -138,27 +141,21 @@ class Loop:
                 self._condemned = True
                 self._slots.cancel_all()
                 self._outcomes.give_up.set()
-                self._end_at = min(self._end_at, self._clock() + self._times.drain.total_seconds())
+                self._drain.end_whole(self._clock())
             case Claim():
                 self._unsure.append(message)
             case ThreadEnded(name, why):
                 log.error("thread.ended thread=%s why=%s", name, why)
                 self._lost = True
-                self._end_at = self._clock()
+                self._drain.end_within(0, self._clock())
 
     def _stop(self) -> None:
         now = self._clock()
-        if not self._draining:
-            self._draining = True
+        # Counted from the signal itself: it may have come in the midst of a call that was not answered.
+        asked_at = now if self._inbox.signaled_at is None else self._inbox.signaled_at
+        if self._drain.ask(now, asked_at):
             self._outcomes.drop_refusals.set()
-            # Counted from the signal itself: it may have come in the midst of a call that was not answered.
-            asked_at = now if self._inbox.signaled_at is None else self._inbox.signaled_at
-            self._end_at = min(self._end_at, asked_at + self._times.drain.total_seconds())
-            self._give_up_at = self._end_at - self._times.drain_reserve.total_seconds()
             log.info("dispatcher.draining busy=%d", self._slots.busy)
-        elif self._give_up_at > now:
-            self._give_up_at = now
-            self._end_at = min(self._end_at, now + self._times.drain_reserve.total_seconds())
 
     def _act(self) -> None:
         now = self._clock()
@@ -198,33 +195,8 @@ class Loop:
 
     def _sweep(self) -> None:
         self._look = True
-        rows = dict(self._caller.call("running_tasks"))
-        # Read after the rows: a task that ended meanwhile is still among them, and its write finds it terminal.
-        held = self._slots.attempts()
-        lost = {task_id: attempt for task_id, attempt in rows.items() if task_id not in held}
-        lost = {task_id: attempt for task_id, attempt in lost.items() if not self._lost_aside.holds(task_id)}
-        if lost and self._claims.unsettled is None:
-            self._fail_lost(lost)
-
-    def _fail_lost(self, lost: dict[int, int]) -> None:
-        """Fail these rows; what cannot be written alone is set aside, and keeps neither the others nor claims."""
-        try:
-            written = self._caller.call("fail_lost_tasks", ids=list(lost), attempts=list(lost.values()))
-        except (RowRefused, DatabaseBusy) as error:
-            if isinstance(error, DatabaseBusy) and not is_timeout(error):
-                raise
-            log.error("task.lost_unwritten tasks=%s error=%s", list(lost), error)  # noqa: TRY400 - no bug of ours
-            if len(lost) == 1:
-                self._lost_aside.put(*lost)
-            else:
-                for task_id, attempt in lost.items():
-                    # A signal that was not heard yet goes first; once it drains, these are what it waits for.
-                    if self._draining or not self.is_stopping():
-                        self._turn()
-                        self._fail_lost({task_id: attempt})
-            return
-        for (task_id,) in written:
-            log.error("task.lost task=%d", task_id)
+        if self._claims.unsettled is None:
+            self._lost_tasks.fail()
 
     def _ask_again(self, claim: Claim) -> None:
         """A claim waited too long to be begun unasked: its dispatcher may have been condemned meanwhile."""
@@ -244,21 +216,21 @@ class Loop:
         for name in self._stalled():
             log.error("thread.stalled thread=%s", name)
             self._lost = True
-            self._end_at = now
-        if now >= self._end_at:
+            self._drain.end_within(0, now)
+        if now >= self._drain.end_at:
             return 1
-        if self._draining and self._slots.busy == 0 and self._claims.unsettled is None:
+        if self._drain.has_begun and self._slots.busy == 0 and self._claims.unsettled is None:
             # Asked even where it is said to be stopped: perhaps it has left, and the reply to that was lost.
             return self._leave()
         if self._condemned:
             # A claim that is to be asked about will never begin.
             return 1 if self._slots.running() <= len(self._unsure) else None
-        if now >= self._give_up_at:
+        if now >= self._drain.give_up_at:
             self._give_up()
         return None
 
     def _give_up(self) -> None:
-        self._give_up_at = float("inf")
+        self._drain.give_up_at = NEVER
         self._gave_up = True
         for claim, began in self._slots.give_up():
             self._lost = True
@@ -302,30 +274,4 @@ class Loop:
         next_act = self._next_try if self._next_try > now else self._next_sweep
         if self._condemned:
             next_act = now + CONDEMNED_WAIT_SECONDS
-        return min(next_act, self._give_up_at, self._end_at, now + LONGEST_WAIT_SECONDS) - now
-
-
-def _tell(report: Report, verdict: Verdict) -> None:
-    if isinstance(report, Refusal):
-        log.warning("task.refused task=%d verdict=%s detail=%s", report.id, verdict, report.detail)
-    elif verdict is Verdict.LATE:
-        log.warning(
-            "task.late task=%d attempt=%d state=%s ending=%s",
-            report.id,
-            report.claim.attempt,
-            report.state,
-            report.ending,
-        )
-    else:
-        level = logging.DEBUG if report.state is TaskState.SUCCEEDED else logging.INFO
-        log.log(
-            level,
-            "task.finished task=%d attempt=%d kind=%s state=%s ending=%s verdict=%s error=%s",
-            report.id,
-            report.claim.attempt,
-            report.claim.kind,
-            report.state,
-            report.ending,
-            verdict,
-            report.error,
-        )
+        return min(next_act, self._drain.give_up_at, self._drain.end_at, now + LONGEST_WAIT_SECONDS) - now

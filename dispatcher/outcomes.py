@@ -1,34 +1,20 @@
-"""The terminal write, tried until acknowledged, found late, or told to give up. Two lanes, a thread each.
+"""The terminal write, tried until acknowledged, found late, or told to give up.
 
-The first lane takes everything that has finished and writes it in one call. While the world is away it tries the
-whole batch again. A batch that is refused or runs out of time is split; a row that fails alone, or that somebody
-else holds locked, moves to the second lane, which has its own connection and tries each of its rows alone, round
-after round: the first lane never waits for it. What is acknowledged frees its slot.
+What a body ended in goes to the first of two lanes, a task that could not be claimed to the second
+(see `dispatcher.lanes`), a thread each. What is acknowledged frees its slot.
 """
 
-import json
 import logging
 from collections.abc import Callable
-from queue import Empty, SimpleQueue
 from threading import Event
-from typing import Final, TypeVar
+from typing import Final
 
-from tenacity import RetryError
-
-from dispatcher.messages import Ending, Outcome, Refusal, Report, Verdict
-from dispatcher.retry import is_timeout, terminal_write
+from dispatcher.lanes import Acknowledge, FirstLane, SecondLane
+from dispatcher.messages import Refusal, Report, Verdict
 from dispatcher.sessions import Caller
-from sql.errors import AlreadyTerminal, ClaimedAfterAll, Condemned, DatabaseAway, NotFound, RowRefused, TallyError
 from sql.states import TaskState
 
 log = logging.getLogger("tally.outcomes")
-
-T = TypeVar("T")
-
-Acknowledge = Callable[[list[tuple[Report, Verdict]]], None]
-
-LOCKED: Final = "locked"
-TURN_SECONDS: Final = 1.0
 
 
 class Outcomes:
@@ -58,193 +44,28 @@ class Outcomes:
             self._first.put(report)
 
 
-class FirstLane:
-    """Writes what finishes together, together."""
-
-    def __init__(
-        self,
-        caller: Caller,
-        acknowledge: Acknowledge,
-        pass_on: Callable[[Outcome], None],
-        give_up: Event,
-        turn: Callable[[], None],
-    ) -> None:
-        self._caller = caller
-        self._acknowledge = acknowledge
-        self._pass_on = pass_on
-        self._give_up = give_up
-        self._turn = turn
-        self._finished: SimpleQueue[Outcome] = SimpleQueue()
-        self.put = self._finished.put
-
-    def run(self) -> None:
-        """Write until told to give up."""
-        while not self._give_up.is_set():
-            self._turn()
-            batch = taken(self._finished, wait=True)
-            if batch:
-                self._write(batch)
-        self._caller.close()
-
-    def _write(self, batch: list[Outcome]) -> None:
-        try:
-            for attempt in terminal_write(self._give_up):
-                with attempt:
-                    batch += taken(self._finished)
-                    self._try(batch)
-        except RetryError:
-            log.warning("outcomes.given_up tasks=%s", [outcome.id for outcome in batch])
-
-    def _try(self, batch: list[Outcome]) -> None:
-        """Write all of the batch; raises while the world is away, with what is unwritten left in it."""
-        self._turn()
-        try:
-            verdicts = finish(self._caller, batch)
-        except TallyError as error:
-            if isinstance(error, DatabaseAway) and not is_timeout(error):
-                raise
-            log.warning("outcomes.failed tasks=%d error=%s", len(batch), error)
-            self._split(batch)
-            return
-        self._settle(batch, verdicts)
-        batch.clear()
-
-    def _split(self, batch: list[Outcome]) -> None:
-        if len(batch) > 1:
-            while batch:
-                alone = [batch[-1]]
-                self._try(alone)
-                batch.pop()
-        else:
-            self._pass_on(batch.pop())
-
-    def _settle(self, batch: list[Outcome], verdicts: dict[int, str]) -> None:
-        for outcome in batch:
-            if verdicts[outcome.id] == LOCKED:
-                self._pass_on(outcome)
-        self._acknowledge(
-            [(outcome, Verdict(verdicts[outcome.id])) for outcome in batch if verdicts[outcome.id] != LOCKED]
+def tell(report: Report, verdict: Verdict) -> None:
+    """Say what became of a task, one line for the whole story of an attempt."""
+    if isinstance(report, Refusal):
+        log.warning("task.refused task=%d verdict=%s detail=%s", report.id, verdict, report.detail)
+    elif verdict is Verdict.LATE:
+        log.warning(
+            "task.late task=%d attempt=%d state=%s ending=%s",
+            report.id,
+            report.claim.attempt,
+            report.state,
+            report.ending,
         )
-
-
-class SecondLane:
-    """Tries each stubborn row alone, round after round."""
-
-    def __init__(self, caller: Caller, acknowledge: Acknowledge, give_up: Event, drop_refusals: Event) -> None:
-        self._caller = caller
-        self._acknowledge = acknowledge
-        self._give_up = give_up
-        self._drop_refusals = drop_refusals
-        self._arrived: SimpleQueue[Report] = SimpleQueue()
-        self._pending: dict[int, Report] = {}
-        self.put = self._arrived.put
-
-    @property
-    def pending(self) -> int:
-        return len(self._pending)
-
-    def run(self) -> None:
-        """Write until told to give up."""
-        while not self._give_up.is_set():
-            self._pending = {report.id: report for report in taken(self._arrived, wait=True)}
-            if self._pending:
-                self._write()
-        self._caller.close()
-
-    def _write(self) -> None:
-        try:
-            for attempt in terminal_write(self._give_up):
-                with attempt:
-                    self._round()
-        except RetryError:
-            log.warning("outcomes.given_up tasks=%s", list(self._pending))
-
-    def _round(self) -> None:
-        """Try each pending row once; raises the last error while any is left."""
-        failure: Exception | None = None
-        self._pending |= {report.id: report for report in taken(self._arrived)}
-        for report in list(self._pending.values()):
-            if self._give_up.is_set():
-                break
-            try:
-                verdict = self._try(report)
-            except TallyError as error:
-                failure = error
-                if isinstance(error, DatabaseAway) and not is_timeout(error):
-                    raise
-            else:
-                # What was pending may have been replaced by what could be stored.
-                self._acknowledge([(self._pending.pop(report.id), verdict)])
-        if failure is not None:
-            raise failure
-
-    def _try(self, report: Report) -> Verdict:
-        if isinstance(report, Refusal):
-            return Verdict.DROPPED if self._drop_refusals.is_set() else refuse(self._caller, report)
-        try:
-            verdict = finish(self._caller, [report])[report.id]
-        except RowRefused:
-            if self._is_storable(report):
-                raise
-            self._pending[report.id] = report = unstorable(report)
-            verdict = finish(self._caller, [report])[report.id]
-        if verdict == LOCKED:
-            raise Locked(report.id)
-        return Verdict(verdict)
-
-    def _is_storable(self, outcome: Outcome) -> bool:
-        try:
-            self._caller.call("storable", value=outcome.result)
-        except RowRefused:
-            return False
-        return True
-
-
-class Locked(TallyError):
-    """Somebody holds the task's row."""
-
-    def __init__(self, task_id: int) -> None:
-        super().__init__(f"somebody holds the row of task {task_id}")
-
-
-def finish(caller: Caller, batch: list[Outcome]) -> dict[int, str]:
-    """Write outcomes in one call and return finish_tasks' verdict for each task id."""
-    rows = caller.call(
-        "finish_tasks",
-        ids=[outcome.id for outcome in batch],
-        attempts=[outcome.claim.attempt for outcome in batch],
-        states=[str(outcome.state) for outcome in batch],
-        results=[outcome.result for outcome in batch],
-        errors=[outcome.error for outcome in batch],
-        endings=[str(outcome.ending) for outcome in batch],
-    )
-    return dict(rows)
-
-
-def refuse(caller: Caller, refusal: Refusal) -> Verdict:
-    """Write that a task could not be claimed, while it is still QUEUED."""
-    try:
-        caller.call("refuse_claim", id=refusal.id, detail=refusal.detail)
-    except (NotFound, AlreadyTerminal, ClaimedAfterAll):
-        return Verdict.LATE
-    except Condemned:
-        return Verdict.DROPPED
-    return Verdict.WRITTEN
-
-
-def unstorable(outcome: Outcome) -> Outcome:
-    """Return the outcome of a body whose result this server does not take as jsonb."""
-    error = json.dumps({"reason": "result cannot be stored", "detail": "the database does not take it as jsonb"})
-    return Outcome(outcome.claim, TaskState.FAILED, None, error, Ending.RETURNED)
-
-
-def taken(queue: SimpleQueue[T], *, wait: bool = False) -> list[T]:
-    """Take everything that waits; with `wait`, wait a turn for the first."""
-    items: list[T] = []
-    try:
-        if wait:
-            items.append(queue.get(timeout=TURN_SECONDS))
-        while True:
-            items.append(queue.get_nowait())
-    except Empty:
-        return items
+    else:
+        level = logging.DEBUG if report.state is TaskState.SUCCEEDED else logging.INFO
+        log.log(
+            level,
+            "task.finished task=%d attempt=%d kind=%s state=%s ending=%s verdict=%s error=%s",
+            report.id,
+            report.claim.attempt,
+            report.claim.kind,
+            report.state,
+            report.ending,
+            verdict,
+            report.error,
+        )

@@ -129,7 +129,11 @@ class Server:
 
     def freeze(self) -> None:
         """Stop every process of the server in its tracks; connections stay open and nothing answers."""
-        self._signal(signal.SIGSTOP)
+        frozen: set[int] = set()
+        # Once more while there are new ones: the first process may have begun another before it was stopped.
+        while new := set(self.processes()) - frozen:
+            self._signal(signal.SIGSTOP)
+            frozen |= new
 
     def thaw(self) -> None:
         self._signal(signal.SIGCONT)

@@ -207,3 +207,24 @@ def test_an_output_without_a_reader_does_not_change_the_exit_status(database: Da
         process.send_signal(SIGTERM)
 
         assert process.wait(10) == 0
+
+
+def test_a_draining_dispatcher_beats_to_the_end(
+    database: Database, ledger: Ledger, run_dispatcher: RunDispatcher, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    dispatcher = run_dispatcher()
+    task = ledger.submit("gate", gate=str(gate))
+    ledger.await_state(task, "RUNNING")
+    run_dispatcher()
+    dispatcher.send(SIGTERM)
+    wait_until(lambda: dispatcher.saw("dispatcher.draining"), "the drain has begun")
+    holder = "select beat from tally.dispatcher join tally.task on claimed_by = dispatcher.id"
+    before = database.value(holder)
+
+    wait_until(lambda: database.value(holder) > before + 3, "it goes on beating")
+    gate.touch()
+
+    assert dispatcher.wait() == 0
+    assert ledger.task(task)["state"] == "SUCCEEDED"
+    ledger.reconcile()

@@ -1,0 +1,2 @@
+-- Remove every task.
+truncate tally.task

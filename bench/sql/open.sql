@@ -1,0 +1,2 @@
+-- How many tasks are open.
+select tally.open_count('default')
