@@ -8,7 +8,7 @@ from statistics import median
 from bench.report import Table
 from bench.stage import Stage
 
-ROUND = 20_000
+ROUNDS = 10
 
 
 def idle(stage: Stage, *, seconds: float) -> Table:
@@ -29,13 +29,13 @@ def memory(stage: Stage, *, tasks: int) -> Table:
     stage.empty()
     resident = []
     with stage.dispatcher(32) as dispatcher:
-        for _ in range(max(2, tasks // ROUND)):
-            stage.run("fill", tasks=ROUND)
+        for _ in range(ROUNDS):
+            stage.run("fill", tasks=tasks // ROUNDS)
             stage.drained()
             stage.empty()
             resident.append(_resident_mib(dispatcher.pid))
     return Table(
-        f"dispatcher's resident memory over {len(resident) * ROUND} tasks",
+        f"dispatcher's resident memory over {tasks} tasks",
         {"MiB after each round": resident},
         {"first, MiB": resident[0], "last, MiB": resident[-1], "median, MiB": median(resident)},
     )

@@ -20,7 +20,6 @@ from dispatcher.kinds import KINDS, load
 from dispatcher.loop import Loop, Times
 from dispatcher.messages import Inbox, ThreadEnded, Word
 from dispatcher.outcomes import Outcomes
-from dispatcher.process import end_now, end_overdue, run_to_the_end
 from dispatcher.pulse import Pulse
 from dispatcher.recovery import Recovery
 from dispatcher.session import Rhythm, Session
@@ -31,6 +30,7 @@ from dispatcher.watch import Watch
 from sql import embedded
 from sql.log import start_log
 from sql.migrate import SchemaTooNew
+from sql.process import end_now, end_overdue, run_to_the_end
 from sql.ready import await_schema
 from sql.settings import BadSettings, Settings
 
@@ -53,7 +53,9 @@ def main() -> int:
         print(*problems, sep="\n", file=sys.stderr)
         return 2
     start_log(settings.log_level)
-    Thread(target=end_overdue, args=(inbox, settings.drain.total_seconds()), name="deadline", daemon=True).start()
+    Thread(
+        target=end_overdue, args=(inbox.await_signal, settings.drain.total_seconds()), name="deadline", daemon=True
+    ).start()
     database = Database(settings.direct_url or embedded.url(), uuid4(), settings.connect, settings.statement)
     try:
         if not await_schema(lambda: database.connect("start"), settings, lambda seconds: stops(inbox, seconds)):
@@ -180,7 +182,8 @@ def may_beat(pulse: Pulse) -> bool:
     """A dispatcher of which a part is stuck must not be taken for alive: it ends, here, since nobody else may."""
     stalled = pulse.stalled()
     if stalled:
-        end_now(lambda: log.critical("dispatcher.stalled threads=%s", ",".join(stalled)))
+        log.critical("dispatcher.stalled threads=%s", ",".join(stalled))
+        end_now()
     return True
 
 

@@ -22,6 +22,7 @@ from falcon_app.store import Store
 from falcon_app.transactions import connect
 from sql.errors import TallyError
 from sql.log import start_log
+from sql.process import run_to_the_end
 from sql.ready import await_schema
 from sql.settings import BadSettings, Settings
 
@@ -160,4 +161,4 @@ def _stop(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_to_the_end(main)

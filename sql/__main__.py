@@ -11,6 +11,7 @@ from sql.connect import Connection, connect
 from sql.errors import TallyError, translated
 from sql.log import start_log
 from sql.migrate import migrate
+from sql.process import run_to_the_end
 from sql.settings import BadSettings, Settings, read
 
 log = logging.getLogger("tally.sql")
@@ -109,4 +110,4 @@ def _print_status(connection: Connection) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_to_the_end(main)

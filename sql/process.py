@@ -1,0 +1,60 @@
+"""How our processes end: with their status, in time, whatever became of their threads and of what they print to.
+
+Bodies run on threads that nobody can stop, and whoever reads our output may be gone or asleep. So the end is never
+the interpreter's own, which waits for both, but `os._exit`, after a moment for what the log was told.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Thread
+from time import monotonic, sleep
+from typing import Final, NoReturn
+
+from sql.log import FLUSH_SECONDS, flush_log
+
+log = logging.getLogger("tally.process")
+
+LAST_MOMENT_SECONDS: Final = 0.1
+"""How long a program may take to end by itself once its time is over."""
+
+
+def run_to_the_end(main: Callable[[], int]) -> NoReturn:
+    """Run a program, and end the process with the status that it returns; 1 where it raises."""
+    status = 1
+    try:
+        status = main()
+    except SystemExit as error:  # argparse has spoken
+        status = error.code if isinstance(error.code, int) else 1
+    except BaseException:
+        log.exception("process.failed")
+    flush_log()
+    # What was printed may wait for the same reader; nobody else does.
+    flushing = Thread(target=_flush_output, daemon=True)
+    flushing.start()
+    flushing.join(FLUSH_SECONDS)
+    os._exit(status)
+
+
+def _flush_output() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+
+
+def end_overdue(await_signal: Callable[[], float], drain_seconds: float) -> None:
+    """End the process at the drain deadline, if it is still there: it waits for a call, say.
+
+    `await_signal` waits for the first signal and returns when it came.
+    """
+    sleep(max(0.0, await_signal() + drain_seconds - monotonic()) + LAST_MOMENT_SECONDS)
+    log.critical("process.overdue seconds=%g", drain_seconds)
+    end_now()
+
+
+def end_now() -> NoReturn:
+    """End the process with status 1."""
+    flush_log(LAST_MOMENT_SECONDS)
+    os._exit(1)
