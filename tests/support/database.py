@@ -61,7 +61,9 @@ def cloned_database(server: TestServer) -> Iterator[Database]:
     """Clone the template. The clone stays; `drop` removes it."""
     server.bring_up()
     database = Database(server, f"tally_{secrets.token_hex(4)}")
-    server.value(f"create database {database.name} template {TEMPLATE}")
+    # Twice as fast as the default, through the log, on a server that does not sync.
+    strategy = "strategy file_copy" if server.major_version >= 15 else ""
+    server.value(f"create database {database.name} template {TEMPLATE} {strategy}")
     with database.connections:
         yield database
 
