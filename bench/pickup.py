@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import socket
 import time
 
 from bench.report import Table, percentile
@@ -20,16 +21,19 @@ def measure(stage: Stage, *, submits: int) -> Table:
     before: dict[int, int] = {}
     body = json.dumps({"kind": "stamp", "input": {"file": str(stamps)}})
     with stage.web() as (_, (host, port)), stage.dispatcher(8):
-        connection = http.client.HTTPConnection(host, port)
-        for _ in range(WARM_UP + submits):
-            began = time.monotonic_ns()
-            connection.request("POST", "/tasks", body, {"Content-Type": "application/json"})
-            response = connection.getresponse()
-            answer = json.loads(response.read())
-            assert response.status == 202, answer
-            before[answer["id"]] = began
-            time.sleep(APART_SECONDS)
-        connection.close()
+        # As curl and most clients do, and http.client does not: head and body of a small request in one packet.
+        head = f"POST /tasks HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n"
+        request = f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+        with socket.create_connection((host, port)) as connection:
+            for _ in range(WARM_UP + submits):
+                began = time.monotonic_ns()
+                connection.sendall(request)
+                response = http.client.HTTPResponse(connection)
+                response.begin()
+                answer = json.loads(response.read())
+                assert response.status == 202, answer
+                before[answer["id"]] = began
+                time.sleep(APART_SECONDS)
         stage.drained()
     lines = [line.split() for line in stamps.read_text().splitlines()]
     waited = {int(task): (int(moment) - before[int(task)]) / 1e6 for task, moment in lines}
