@@ -14,7 +14,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from random import uniform
 from time import monotonic
 from typing import Final
 
@@ -24,9 +23,9 @@ from dispatcher.endings import Limits, failed
 from dispatcher.lost import LostTasks
 from dispatcher.messages import Claim, Ending, Inbox, Message, Refusal, Report, ThreadEnded, Verdict, Word
 from dispatcher.outcomes import Outcomes, tell
-from dispatcher.retry import FIRST_SECONDS
 from dispatcher.sessions import Caller
 from dispatcher.slots import Slots
+from sql.connect import backoff_seconds
 from sql.documents import storable_text
 from sql.errors import Condemned, DatabaseAway, Misconfigured, TallyError, TasksLeft
 
@@ -256,8 +255,7 @@ class Loop:
 
     def _back_off(self, error: TallyError) -> None:
         self._failures += 1
-        longest = min(self._times.backoff.total_seconds(), FIRST_SECONDS * 2.0 ** min(self._failures, 20))
-        self._next_try = self._clock() + uniform(FIRST_SECONDS, max(FIRST_SECONDS, longest))  # noqa: S311 - jitter
+        self._next_try = self._clock() + backoff_seconds(self._failures, self._times.backoff)
         if self.trouble is None or isinstance(error, Misconfigured):
             log.warning("loop.trouble error=%s", error)
         self.trouble = str(error)

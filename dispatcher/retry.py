@@ -14,12 +14,11 @@ from tenacity.nap import sleep_using_event
 from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
-from sql.connect import DeadlinePassed
+from sql.connect import FIRST_BACKOFF_SECONDS, DeadlinePassed
 from sql.errors import TIMED_OUT, DatabaseAway, DatabaseBusy
 
 log = logging.getLogger("tally.retry")
 
-FIRST_SECONDS: Final = 0.025
 FIRST_ASIDE_SECONDS: Final = 2.0
 LONGEST_ASIDE_SECONDS: Final = 60.0
 
@@ -30,7 +29,7 @@ def terminal_write(give_up: Event) -> Retrying:
     """Try a terminal write on every error, 25 to 250 ms apart; raises tenacity's `RetryError` on `give_up`."""
     return Retrying(
         retry=retry_if_exception_type(Exception),
-        wait=wait_random_exponential(multiplier=FIRST_SECONDS, min=FIRST_SECONDS, max=0.25),
+        wait=wait_random_exponential(multiplier=FIRST_BACKOFF_SECONDS, min=FIRST_BACKOFF_SECONDS, max=0.25),
         stop=stop_when_event_set(give_up),
         sleep=sleep_using_event(give_up),
         before_sleep=_log_some,
@@ -41,7 +40,7 @@ def reconnect(give_up: Event, longest_seconds: float) -> Retrying:
     """Try to connect for as long as the world is away, 25 ms to `longest_seconds` apart."""
     return Retrying(
         retry=retry_if_exception_type(DatabaseAway),
-        wait=wait_random_exponential(multiplier=FIRST_SECONDS, min=FIRST_SECONDS, max=longest_seconds),
+        wait=wait_random_exponential(multiplier=FIRST_BACKOFF_SECONDS, min=FIRST_BACKOFF_SECONDS, max=longest_seconds),
         stop=stop_when_event_set(give_up),
         sleep=sleep_using_event(give_up),
     )

@@ -44,7 +44,7 @@ class Store:
         self._pool = ConnectionPool(
             url,
             connection_class=Connection,
-            kwargs={"autocommit": True, **session_options("tally-web", settings.connect)},
+            kwargs=session_options("tally-web", settings.connect),
             configure=_configure,
             min_size=0,
             max_size=settings.database_connections,
@@ -82,7 +82,7 @@ class Store:
                 raise DatabaseAway("the database is read-only")
             version = schema_version(connection)
             if version > latest_version():
-                raise SchemaTooNew(f"the schema is at {version}, this program knows {latest_version()}")
+                raise SchemaTooNew(version)
             (report,) = connection.execute(statement("queries/readiness")).fetchone() or ("",)
             return str(report)
 

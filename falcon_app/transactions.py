@@ -20,14 +20,14 @@ TIDY_UP: Final = timedelta(seconds=0.2)
 
 
 def session_options(name: str, connect_timeout: timedelta) -> dict[str, Any]:
-    """Return what a session is opened with, beside the URL."""
-    return {**connection_options(name, connect_timeout), "prepare_threshold": None}
+    """Return what a session is opened with, beside the URL; transactions are opened by `begin`."""
+    return {**connection_options(name, connect_timeout), "autocommit": True, "prepare_threshold": None}
 
 
 def connect(url: str, name: str, connect_timeout: timedelta) -> Connection:
-    """Open a session; transactions are opened by `begin`. Raises `DatabaseAway`."""
+    """Open a session. Raises `DatabaseAway`."""
     with translated():
-        return Connection.connect(url, autocommit=True, **session_options(name, connect_timeout))
+        return Connection.connect(url, **session_options(name, connect_timeout))
 
 
 def begin(connection: Connection, limit: timedelta) -> None:
@@ -53,7 +53,7 @@ def commit(connection: Connection) -> None:
     """Send COMMIT and read its reply.
 
     Raises `OutcomeUnknown` when the reply was lost or does not tell: a broken connection, a deadline, a FATAL, or
-    class 57 (the wait was interrupted after the commit record may have been written). With any other error
+    class 08 or 57 (the wait was interrupted after the commit record may have been written). With any other error
     the transaction was rolled back for certain.
     """
     warnings: list[str] = []

@@ -10,8 +10,9 @@ has `connect_timeout`.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from random import uniform
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
@@ -21,6 +22,15 @@ from sql import statement
 from sql.errors import translated
 
 T = TypeVar("T")
+
+
+FIRST_BACKOFF_SECONDS: Final = 0.025
+
+
+def backoff_seconds(failures: int, longest: timedelta) -> float:
+    """Return how long to wait after so many failures in a row: from 25 ms, doubling up to `longest`, with jitter."""
+    most = min(longest.total_seconds(), FIRST_BACKOFF_SECONDS * 2.0 ** min(failures, 20))
+    return uniform(FIRST_BACKOFF_SECONDS, max(FIRST_BACKOFF_SECONDS, most))  # noqa: S311 - jitter
 
 
 class DeadlinePassed(psycopg.OperationalError):

@@ -24,6 +24,9 @@ PATIENCE_SECONDS: Final = 3600.0
 class SchemaTooNew(TallyError):
     """The database was migrated by a later version of this program."""
 
+    def __init__(self, version: int) -> None:
+        super().__init__(f"the schema is at {version}, this program knows {latest_version()}")
+
 
 class UnfitServer(TallyError):
     """This server can't hold our tables."""
@@ -67,7 +70,7 @@ def _apply_next(connection: Connection) -> bool:
         connection.execute(statement("queries/lock_migrations"))
         current = schema_version(connection)
         if current > latest_version():
-            raise SchemaTooNew(f"the schema is at {current}, this program knows {latest_version()}")
+            raise SchemaTooNew(current)
         if not _value(connection, "queries/has_migrations"):
             connection.execute(statement("queries/create_migration_table"))
         pending = [migration for migration in _migrations() if _number(migration) > current]

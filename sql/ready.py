@@ -2,16 +2,13 @@
 
 import logging
 from collections.abc import Callable
-from random import uniform
 
-from sql.connect import Connection
+from sql.connect import Connection, backoff_seconds
 from sql.errors import DatabaseAway
 from sql.migrate import SchemaTooNew, latest_version, schema_version
 from sql.settings import Settings
 
 log = logging.getLogger("tally.ready")
-
-FIRST_WAIT_SECONDS = 0.025
 
 
 def await_schema(
@@ -34,12 +31,11 @@ def await_schema(
             if version == latest_version():
                 return True
             if version > latest_version():
-                raise SchemaTooNew(f"the schema is at {version}, this program knows {latest_version()}")
+                raise SchemaTooNew(version)
             state = f"schema.older version={version} known={latest_version()}"
         if state != said:
             log.info(state)
             said = state
         tries += 1
-        longest = min(settings.backoff.total_seconds(), FIRST_WAIT_SECONDS * 2.0 ** min(tries, 20))
-        if is_stopped(uniform(FIRST_WAIT_SECONDS, longest)):  # noqa: S311 - jitter
+        if is_stopped(backoff_seconds(tries, settings.backoff)):
             return False
