@@ -21,8 +21,11 @@ from time import monotonic
 from typing import Final
 
 from falcon_app.availability import Availability
-from falcon_app.batches import ANSWER_SECONDS, Batches, Submission
+from falcon_app.batches import ANSWER_SECONDS, Batches
 from falcon_app.errors import OutcomeUnknown
+from falcon_app.session import Session
+from falcon_app.settling import SETTLING_SECONDS
+from falcon_app.submissions import HeldKeys, Submission
 from sql.errors import DatabaseAway, DatabaseBusy, TallyError
 from sql.settings import Settings
 
@@ -47,7 +50,9 @@ class Admission:
 
     def __init__(self, url: str, settings: Settings, on_end: Callable[[], None] = lambda: None) -> None:
         self.availability = Availability(look=lambda: self._inbox.put(Word.LOOK))
-        self._batches = Batches(url, settings, self.availability)
+        self._held = HeldKeys()
+        self._session = Session(url, settings)
+        self._batches = Batches(self._session, settings, self.availability, self._held)
         self._on_end = on_end
         self._inbox: SimpleQueue[Submission | Word] = SimpleQueue()
         self._waiting: deque[Submission] = deque()
@@ -71,13 +76,15 @@ class Admission:
         self._thread.join(max(0.0, seconds))
         return not self.is_alive
 
-    def submit(self, kind: str, input_text: str, deadline: float) -> str:
+    def submit(self, kind: str, input_text: str, deadline: float, key: str | None = None) -> str:
         """Make a task and return its document; the calling thread waits, at the longest until the deadline.
 
-        Raises `Overloaded`, `DatabaseAway` and `RowRefused`, all of them without a row, and `OutcomeUnknown`.
+        Under a key that has a task already, returns that task. Raises `Overloaded`, `KeyReused`, `KeyInProgress`,
+        `DatabaseAway` and `RowRefused`, all of them without a row of this submission, and `OutcomeUnknown`.
         """
         self.availability.require()
-        submission = Submission(kind, input_text, deadline)
+        self._held.require_free(key)
+        submission = Submission(kind, input_text, deadline, key)
         self._inbox.put(submission)
         try:
             return submission.answer.result(max(0.0, deadline - WITHDRAWAL_SECONDS - monotonic()))
@@ -87,7 +94,8 @@ class Admission:
             if submission.answer.cancel():
                 raise DatabaseBusy("the submission was not taken in time") from None
         try:
-            return submission.answer.result(max(0.0, deadline - monotonic()) + ANSWER_SECONDS)
+            # It is being decided. A process that was frozen meanwhile has not lost the right to an answer.
+            return submission.answer.result(max(SETTLING_SECONDS, deadline - monotonic()) + ANSWER_SECONDS)
         except TimeoutError:
             raise OutcomeUnknown("admission did not answer in time", sqlstate="57014") from None
 
@@ -97,7 +105,7 @@ class Admission:
                 self._turn()
         finally:
             self._withdraw()
-            self._batches.close()
+            self._session.close()
             self._on_end()
 
     def _turn(self) -> None:
@@ -116,11 +124,17 @@ class Admission:
             # A bug must not end admission: who was taken has been answered, and the session is not trusted again.
             log.exception("admission.failed")
             self._withdraw()
-            self._batches.close()
+            self._session.close()
 
     def _probe(self) -> None:
         self._doubted = False
-        self._batches.probe()
+        try:
+            self._session.probe()
+        except TallyError as error:
+            self._session.close()
+            self.availability.lost(error)
+        else:
+            self.availability.back()
 
     def _gather(self) -> None:
         """Wait until there is something, then move all of it from the inbox to the waiting."""
@@ -148,9 +162,9 @@ class Admission:
 
     def _admit_waiting(self) -> None:
         try:
-            connection = self._batches.open()
+            connection = self._session.open()
         except TallyError as error:
-            self._batches.close()
+            self._session.close()
             self.availability.lost(error)
             self._withdraw()
         else:

@@ -2,6 +2,8 @@
 
 Problem            the request itself is refused, with its code and, where there is one, the place
 Overloaded         the queue is full: no row
+KeyReused          the idempotency key has a task of another body: no row
+KeyInProgress      the idempotency key is held by an open transaction: no row of this request
 OutcomeUnknown     COMMIT was sent and its reply never came, or does not tell
 
 What `sql.errors` raises is answered by the same table. A problem body is RFC 9457; its `detail` never repeats
@@ -19,7 +21,6 @@ RETRY_AFTER_SECONDS: Final = 1
 PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "bad-request": (400, "The request cannot be read"),
     "malformed-body": (400, "The body is not JSON that can be stored"),
-    "idempotency-key-unsupported": (400, "Idempotency keys are not supported yet"),
     "not-found": (404, "There is nothing here"),
     "method-not-allowed": (405, "The method is not allowed here"),
     "already-terminal": (409, "The task has ended already"),
@@ -27,11 +28,13 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "unsupported-media-type": (415, "The body must be application/json"),
     "invalid-input": (422, "The input cannot be accepted"),
     "unknown-member": (422, "The body has an unknown member"),
+    "key-reused": (422, "The idempotency key belongs to another body"),
     "headers-too-large": (431, "The request's headers are too large"),
     "internal-error": (500, "A fault of this service"),
     "not-implemented": (501, "Not implemented"),
     "overloaded": (503, "The queue is full"),
     "database-away": (503, "The database cannot be asked now"),
+    "key-in-progress": (503, "The idempotency key is being used"),
     "unhealthy": (503, "This process should be replaced"),
     "outcome-unknown": (504, "What became of the request is unknown"),
 }
@@ -51,6 +54,14 @@ class Overloaded(TallyError):
     """The queue's open count has reached its capacity: no row was made."""
 
 
+class KeyReused(TallyError):
+    """The idempotency key has a task that was submitted with another body: no row was made."""
+
+
+class KeyInProgress(TallyError):
+    """The idempotency key is held by an open transaction, whose end would tell: no row was made."""
+
+
 class OutcomeUnknown(TallyError):
     """COMMIT was sent and its reply never came, or does not tell."""
 
@@ -61,10 +72,16 @@ _RAISED: Final[tuple[tuple[type[TallyError], str, str | None], ...]] = (
     (AlreadyTerminal, "already-terminal", None),
     (RowRefused, "invalid-input", None),
     (Overloaded, "overloaded", "As many tasks are open as the queue may hold. No task was made; try again."),
+    (KeyReused, "key-reused", None),
+    (
+        KeyInProgress,
+        "key-in-progress",
+        "Another transaction holds this idempotency key and has not ended. No task was made; try again.",
+    ),
     (
         OutcomeUnknown,
         "outcome-unknown",
-        "The database did not tell in time whether this was done. Read the task, where its id is known, or ask again.",
+        "The database did not tell in time whether this was done. Ask again, a submit under the same idempotency key.",
     ),
     (Misconfigured, "database-away", "The database is not set up for this service. Nothing was changed."),
     (DatabaseAway, "database-away", _AWAY),

@@ -13,6 +13,7 @@ from falcon_app.store import Store
 from sql.settings import Settings
 
 _ID: Final = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
+_KEY: Final = re.compile(r"[ -~]{1,255}", re.ASCII)
 
 
 class TaskId(BaseConverter):
@@ -32,14 +33,13 @@ class Tasks:
         self._settings = settings
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
+        key = _idempotency_key(req)
         payload = read_payload(self._body(req), self._settings.max_depth, self._settings.max_body_bytes)
-        document = self._admission.submit(payload.kind, payload.input, req.context.deadline)
+        document = self._admission.submit(payload.kind, payload.input, req.context.deadline, key)
         _answer(resp, falcon.HTTP_202, document)
         resp.set_header("Location", f"/tasks/{_id(document)}")
 
     def _body(self, req: falcon.Request) -> bytes:
-        if req.get_header("Idempotency-Key") is not None:
-            raise Problem("idempotency-key-unsupported", "send the request without Idempotency-Key")
         encoding = req.get_header("Content-Encoding")
         if encoding is not None and encoding.lower() != "identity":
             raise Problem("unsupported-media-type", "expected a body without Content-Encoding")
@@ -50,6 +50,13 @@ class Tasks:
         if body or req.content_type is not None:
             check_media_type(req.content_type)
         return body
+
+
+def _idempotency_key(req: falcon.Request) -> str | None:
+    key = req.get_header("Idempotency-Key")
+    if key is not None and not _KEY.fullmatch(key):
+        raise Problem("bad-request", "expected Idempotency-Key to be 1 to 255 printable ASCII characters")
+    return key
 
 
 class Task:

@@ -86,6 +86,7 @@ class DatabaseBusy(DatabaseAway):
 
 READ_ONLY: Final = "25006"
 TIMED_OUT: Final = "57014"
+LOCK_NOT_AVAILABLE: Final = "55P03"
 
 _REFUSALS: Final[dict[str, type[Refusal]]] = {
     "TL404": NotFound,
@@ -100,7 +101,7 @@ _REFUSALS: Final[dict[str, type[Refusal]]] = {
 # Lock not available and prepared statement gone (a pooler's doing) are of the moment; so is every code of the
 # classes connection exception (over a living connection it is a foreign server's), transaction rollback, insufficient
 # resources, operator intervention, system error, internal error.
-_BUSY_CODES: Final = frozenset({READ_ONLY, "55P03", "55006", "26000"})
+_BUSY_CODES: Final = frozenset({READ_ONLY, LOCK_NOT_AVAILABLE, "55006", "26000"})
 _BUSY_CLASSES: Final = frozenset({"08", "40", "53", "57", "58", "XX"})
 
 

@@ -425,15 +425,38 @@ begin
 end
 $$;
 
-CREATE FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_notify boolean DEFAULT true) RETURNS TABLE(token uuid, document text)
+CREATE FUNCTION tally.settle_submissions(p_queue text, p_ids bigint[], p_tokens uuid[]) RETURNS TABLE(id bigint)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    AS $$
+begin
+    perform pg_advisory_xact_lock(tally.queue_lock_key(p_queue));
+    perform pg_logical_emit_message(true, 'tally', 'settled');
+
+    return query
+    select task.id
+    from unnest(p_ids, p_tokens) as submitted (id, token)
+    join tally.task on task.id = submitted.id and task.token = submitted.token;
+end
+$$;
+
+CREATE FUNCTION tally.submission_digest(p_kind text, p_input jsonb) RETURNS bytea
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select sha256(convert_to(jsonb_build_object('kind', p_kind, 'input', p_input)::text, 'UTF8'))
+$$;
+
+CREATE FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean DEFAULT true) RETURNS TABLE(token uuid, verdict text, id bigint, row_token uuid, document text)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     AS $$
 declare
     v_max_open integer;
-    v_room bigint;
+    v_new bigint[];
     v_lowest bigint;
+    v_ids bigint[];
     v_tokens uuid[];
     v_documents text[];
 begin
@@ -443,22 +466,38 @@ begin
     if not found then
         raise exception 'there is no queue named %', quote_literal(p_queue) using errcode = 'TL404';
     end if;
-    v_room := cardinality(p_tokens);
-    if v_max_open is not null then
-        v_room := least(v_room, v_max_open - tally.open_count(p_queue));
+
+    select array_agg(unmade.ordinal order by unmade.ordinal)
+    into v_new
+    from (
+        select distinct on (submitted.key, case when submitted.key is null then submitted.ordinal end)
+            submitted.ordinal
+        from unnest(p_keys) with ordinality as submitted (key, ordinal)
+        where not exists (select from tally.task where task.idempotency_key = submitted.key)
+        order by submitted.key, case when submitted.key is null then submitted.ordinal end, submitted.ordinal
+    ) as unmade;
+    if v_max_open is not null and v_new is not null then
+        v_new := v_new[1:greatest(0, v_max_open - tally.open_count(p_queue))];
     end if;
 
+    if array_length(array_remove(p_keys, null), 1) > 0 then
+        perform set_config('lock_timeout', p_key_wait_ms || 'ms', true);
+    end if;
     with admitted as (
-        insert into tally.task (token, queue, kind, input)
-        select submitted.token, p_queue, submitted.kind, submitted.input
-        from unnest(p_tokens, p_kinds, p_inputs)
-            with ordinality as submitted (token, kind, input, ordinal)
-        where submitted.ordinal <= v_room
+        insert into tally.task (token, queue, kind, input, idempotency_key, digest)
+        select
+            submitted.token, p_queue, submitted.kind, submitted.input, submitted.key,
+            case when submitted.key is not null then tally.submission_digest(submitted.kind, submitted.input) end
+        from unnest(p_tokens, p_kinds, p_inputs, p_keys)
+            with ordinality as submitted (token, kind, input, key, ordinal)
+        where submitted.ordinal = any (v_new)
         order by submitted.ordinal
-        returning task.token, task.position, tally.task_document(task) as document
+        -- Somebody's own transaction may have committed the key since it was looked for.
+        on conflict (idempotency_key) where idempotency_key is not null do nothing
+        returning task.id, task.token, task.position, tally.task_document(task) as document
     )
-    select array_agg(admitted.token), array_agg(admitted.document), min(admitted.position)
-    into v_tokens, v_documents, v_lowest
+    select array_agg(admitted.id), array_agg(admitted.token), array_agg(admitted.document), min(admitted.position)
+    into v_ids, v_tokens, v_documents, v_lowest
     from admitted;
 
     if v_lowest is not null and p_notify then
@@ -466,9 +505,20 @@ begin
     end if;
 
     return query
-    select submitted.token, admitted.document
-    from unnest(p_tokens) with ordinality as submitted (token, ordinal)
-    left join unnest(v_tokens, v_documents) as admitted (token, document) using (token)
+    select
+        submitted.token,
+        case
+            when coalesce(admitted.id, keyed.id) is null then 'overloaded'
+            when keyed.digest <> tally.submission_digest(submitted.kind, submitted.input) then 'key reused'
+            else 'admitted'
+        end,
+        coalesce(admitted.id, keyed.id),
+        coalesce(admitted.token, keyed.token),
+        coalesce(admitted.document, tally.task_document(keyed))
+    from unnest(p_tokens, p_kinds, p_inputs, p_keys)
+        with ordinality as submitted (token, kind, input, key, ordinal)
+    left join unnest(v_ids, v_tokens, v_documents) as admitted (id, token, document) using (token)
+    left join tally.task as keyed on keyed.idempotency_key = submitted.key
     order by submitted.ordinal;
 end
 $$;
@@ -515,6 +565,10 @@ CREATE TABLE tally.task (
     CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['QUEUED'::text, 'RUNNING'::text, 'SUCCEEDED'::text, 'FAILED'::text, 'CANCELED'::text]))),
     CONSTRAINT succeeded_was_not_canceled CHECK (((state <> 'SUCCEEDED'::text) OR (cancel_requested_at IS NULL)))
 );
+
+COMMENT ON COLUMN tally.task.idempotency_key IS 'chosen by the client: the same submission again is this task';
+
+COMMENT ON COLUMN tally.task.digest IS 'tally.submission_digest(kind, input) of the submission that made the row';
 
 CREATE FUNCTION tally.task_document(p_task tally.task) RETURNS text
     LANGUAGE sql STABLE
@@ -657,7 +711,11 @@ REVOKE ALL ON FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text,
 
 REVOKE ALL ON FUNCTION tally.settle_claim(p_dispatcher uuid, p_number bigint) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_notify boolean) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tally.settle_submissions(p_queue text, p_ids bigint[], p_tokens uuid[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.submission_digest(p_kind text, p_input jsonb) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.task_document(p_task tally.task) FROM PUBLIC;
 

@@ -1,8 +1,10 @@
 -- Cancel one task: a QUEUED one ends CANCELED at once, a RUNNING one is asked to end and keeps its slot until
 -- its body has. Asking again while RUNNING changes nothing and is answered alike. Returns the task's document.
--- Called by the web process. Locks the task's row. Notifies tally_cancel with the id of a RUNNING task.
+-- Called by the web process. Locks the task's row. Notifies tally_cancel with the id of a RUNNING task, unless told
+-- not to: with the server's notification queue full a transaction that notifies cannot commit, and the holder
+-- looks for accepted cancels anyhow.
 -- Raises TL404 when there is no such task, TL409 when it is terminal (the message names the state).
-create or replace function tally.cancel_task(p_id bigint)
+create or replace function tally.cancel_task(p_id bigint, p_notify boolean)
 returns text
 language plpgsql
 set plan_cache_mode = force_generic_plan
@@ -30,7 +32,9 @@ begin
             where task.id = p_id
             returning * into v_task;
         end if;
-        perform pg_notify('tally_cancel', p_id::text);
+        if p_notify then
+            perform pg_notify('tally_cancel', p_id::text);
+        end if;
     else
         raise exception 'task % is already %', p_id, v_task.state using errcode = 'TL409';
     end if;

@@ -1,5 +1,5 @@
--- Admission's one call: token and document (null: overloaded) per submission, in order.
-select submitted.token, submitted.document
+-- Admission's one call: per submission, in order, the verdict and the id, token and document of its task.
+select submitted.verdict, submitted.id, submitted.row_token, submitted.document
 from tally.submit_tasks(
-    %(queue)s, %(tokens)s::uuid[], %(kinds)s::text[], %(inputs)s::jsonb[], %(notify)s
+    %(queue)s, %(tokens)s::uuid[], %(kinds)s::text[], %(inputs)s::jsonb[], %(keys)s::text[], %(key_wait_ms)s, %(notify)s
 ) as submitted

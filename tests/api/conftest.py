@@ -42,13 +42,13 @@ class Api:
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         return self.public.simulate_post("/tasks", body=content, headers=headers or JSON)
 
-    def post_aside(self, body: object) -> "Future[Result]":
+    def post_aside(self, body: object, headers: dict[str, str] | None = None) -> "Future[Result]":
         """Submit from a thread of its own."""
         answer: Future[Result] = Future()
 
         def run() -> None:
             try:
-                answer.set_result(self.post(body))
+                answer.set_result(self.post(body, headers))
             except BaseException as error:
                 answer.set_exception(error)
 

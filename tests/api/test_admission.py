@@ -9,7 +9,7 @@ from time import monotonic
 import pytest
 from falcon.testing import Result
 
-from falcon_app.batches import Submission
+from falcon_app.submissions import Submission
 from tests.api.conftest import Api, MakeApi, assert_problem, row_count
 from tests.support.database import Database
 from tests.support.waiting import wait_until
@@ -175,8 +175,8 @@ def test_one_slow_row_times_out_alone(make_api: MakeApi, database: Database, mon
     on_insert(database, "new.input->>'n' = '3'", "perform pg_sleep(10);")
     api = make_api(TALLY_STATEMENT_SECONDS="0.1", TALLY_REQUEST_SECONDS="4")
     gate = threading.Event()
-    begin = api.admission._batches._begin
-    monkeypatch.setattr(api.admission._batches, "_begin", lambda deadline: (gate.wait(5), begin(deadline))[1])
+    begin = api.admission._session.begin
+    monkeypatch.setattr(api.admission._session, "begin", lambda deadline: (gate.wait(5), begin(deadline))[1])
     answers = [api.post_aside({"n": n}) for n in range(6)]
     wait_until(lambda: api.admission._inbox.qsize() + len(api.admission._waiting) == 6, "six wait")
     gate.set()
@@ -216,25 +216,6 @@ def test_a_lock_on_the_queue_says_nothing_of_the_database(api: Api, database: Da
         assert_problem(api.post({"n": 1}), 503, "database-away")
 
         assert api.get(task).status_code == 200
-
-
-def test_a_commit_that_ends_its_session_leaves_the_outcome_unknown(api: Api, database: Database) -> None:
-    on_commit(database, "new.input ? 'bad'", "perform pg_terminate_backend(pg_backend_pid());")
-
-    answer = api.post({"bad": 1})
-
-    assert answer.status_code == 504
-    assert answer.json["code"] == "outcome-unknown"
-    wait_until(lambda: api.post({"n": 1}).status_code == 202, "admission goes on")
-
-
-def test_a_commit_that_outlasts_its_deadline_leaves_the_outcome_unknown(api: Api, database: Database) -> None:
-    on_commit(database, "new.input ? 'bad'", "set local statement_timeout = 0; perform pg_sleep(60);")
-    started = monotonic()
-
-    assert api.post({"bad": 1}).status_code == 504
-
-    assert monotonic() - started < 2.6
 
 
 def test_a_full_notification_queue_costs_only_the_hint(api: Api, database: Database) -> None:
@@ -282,12 +263,12 @@ def test_no_session_state_is_left_behind(api: Api, database: Database) -> None:
     api.post({"n": 1})
     api.get(1)
 
-    for session in (api.admission._batches._connection, api.store._pool.getconn()):
+    for session in (api.admission._session._connection, api.store._pool.getconn()):
         assert session is not None
         assert session.execute("show statement_timeout").fetchone() == ("0",)
         assert session.execute("select count(*) from pg_prepared_statements").fetchone() == (0,)
         session.rollback()
-        if session is not api.admission._batches._connection:
+        if session is not api.admission._session._connection:
             api.store._pool.putconn(session)
 
 

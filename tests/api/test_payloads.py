@@ -193,13 +193,6 @@ def test_an_encoded_body_is_415(api: Api) -> None:
     assert_problem(api.post(b"{}", {**JSON, "Content-Encoding": "gzip"}), 415, "unsupported-media-type")
 
 
-def test_an_idempotency_key_is_refused_and_never_ignored(api: Api, database: Database) -> None:
-    for key in ("k", ""):
-        assert_problem(api.post(b"{}", {**JSON, "Idempotency-Key": key}), 400, "idempotency-key-unsupported")
-
-    assert row_count(database) == 0
-
-
 def test_a_body_of_exactly_the_limit_is_taken_and_one_byte_more_is_413(api: Api, database: Database) -> None:
     limit = api.settings.max_body_bytes
     frame = len(b'{"text":""}')

@@ -54,26 +54,42 @@ def call(connection: Connection, name: str, **parameters: object) -> list[tuple[
     return cursor.fetchall() if cursor.description else []
 
 
+class Submitted(NamedTuple):
+    """A row of `submit_tasks`."""
+
+    verdict: str
+    id: int | None
+    row_token: UUID | None
+    document: str | None
+
+
 def submit(connection: Connection, count: int = 1, *, queue: str = "default", notify: bool = True) -> list[int | None]:
-    """Submit so many tasks of the kind `echo` in one batch; the ids, None for each that was refused."""
-    documents = submit_documents(connection, [uuid4() for _ in range(count)], queue=queue, notify=notify)
-    return [None if each is None else int(each["id"]) for each in documents]
+    """Submit so many tasks of kind echo; None where the queue was full."""
+    return [row.id for row in submit_rows(connection, [uuid4() for _ in range(count)], queue=queue, notify=notify)]
 
 
-def submit_documents(
-    connection: Connection, tokens: list[UUID], *, queue: str = "default", notify: bool = True
-) -> list[dict[str, Any] | None]:
+def submit_rows(
+    connection: Connection,
+    tokens: list[UUID],
+    keys: list[str | None] | None = None,
+    inputs: list[str] | None = None,
+    *,
+    queue: str = "default",
+    notify: bool = True,
+    key_wait_ms: int = 100,
+) -> list[Submitted]:
     rows = call(
         connection,
         "submit_tasks",
         queue=queue,
         tokens=tokens,
         kinds=["echo" for _ in tokens],
-        inputs=[f'{{"n": {number}}}' for number, _ in enumerate(tokens)],
+        inputs=inputs or [f'{{"n": {number}}}' for number, _ in enumerate(tokens)],
+        keys=keys or [None for _ in tokens],
+        key_wait_ms=key_wait_ms,
         notify=notify,
     )
-    assert [token for token, _ in rows] == tokens
-    return [document and loaded(document) for _, document in rows]
+    return [Submitted(*row) for row in rows]
 
 
 def submit_one(connection: Connection) -> int:

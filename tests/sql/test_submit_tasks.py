@@ -17,7 +17,7 @@ from tests.sql.calls import (
     starts_waiting,
     submit,
     submit_all,
-    submit_documents,
+    submit_rows,
     succeeded,
 )
 from tests.support.database import Database
@@ -31,13 +31,13 @@ def test_a_batch_is_answered_in_the_order_given_with_the_documents_as_stored(dat
     connection = database.connect()
     tokens = [uuid4() for _ in range(50)]
 
-    documents = submit_documents(connection, tokens)
+    rows = submit_rows(connection, tokens)
 
     stored = database.rows("select token, id from tally.task order by position")
     assert [token for token, _ in stored] == tokens
-    assert [each["id"] for each in documents if each] == [task for _, task in stored]
-    first = documents[0]
-    assert first is not None
+    assert [(row.row_token, row.id) for row in rows] == stored
+    assert {row.verdict for row in rows} == {"admitted"}
+    first = json.loads(rows[0].document or "")
     assert first["created_at"].endswith("Z")
     del first["created_at"]
     assert first == {
@@ -178,6 +178,8 @@ def test_a_row_that_a_constraint_refuses_fails_the_whole_batch(database: Databas
             tokens=[uuid4(), uuid4()],
             kinds=["echo", "echo"],
             inputs=["{}", "[]"],
+            keys=[None, None],
+            key_wait_ms=100,
             notify=True,
         )
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from sql.connect import Connection
-from tests.sql.calls import call, claim, document, finish, register, submit_documents, submit_one, succeeded
+from tests.sql.calls import call, claim, document, finish, register, submit_one, submit_rows, succeeded
 from tests.support.database import Database
 
 DIGITS = "1" + "0" * 5000
@@ -111,7 +111,7 @@ def test_members_come_in_one_order(database: Database) -> None:
 
 def test_an_unknown_task_has_no_document(database: Database) -> None:
     assert call(database.connect(), "task_by_id", id=404) == []
-    assert submit_documents(database.connect(), []) == []
+    assert submit_rows(database.connect(), []) == []
 
 
 def test_readiness_is_one_document_of_dispatchers_and_queues(database: Database) -> None:

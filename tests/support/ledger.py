@@ -28,10 +28,12 @@ class Ledger:
             "tokens": [uuid4() for _ in inputs],
             "kinds": [kind for _ in inputs],
             "inputs": [json.dumps(each) for each in inputs],
+            "keys": [None for _ in inputs],
+            "key_wait_ms": 100,
             "notify": True,
         }
         rows = self.database.rows(statement("queries/submit_tasks"), parameters)
-        ids = [json.loads(document)["id"] for _, document in rows]
+        ids = [int(task_id) for _, task_id, _, _ in rows]
         self.submitted += ids
         return ids
 

@@ -27,6 +27,7 @@ class Pipe:
         self.is_reply = is_reply
         self.waiting = b""
         self.ended = False
+        self.muted = False
 
 
 class Proxy:
@@ -66,6 +67,15 @@ class Proxy:
     def mute(self) -> None:
         """Forward requests and hold replies back."""
         self._do(lambda: setattr(self, "_muted", True))
+
+    def mute_open(self) -> None:
+        """Hold back the replies of the connections there are; later ones flow."""
+
+        def mute() -> None:
+            for pipe in self._pipes:
+                pipe.muted = pipe.is_reply
+
+        self._do(mute)
 
     def cut(self) -> None:
         """Reset every connection; what was held back is lost."""
@@ -123,7 +133,7 @@ class Proxy:
     def _flowing(self) -> list[Pipe]:
         if self._frozen:
             return []
-        return [pipe for pipe in self._pipes if not (self._muted and pipe.is_reply)]
+        return [pipe for pipe in self._pipes if not (pipe.muted or (self._muted and pipe.is_reply))]
 
     def _obey(self) -> None:
         self._woken.recv(_CHUNK)
@@ -173,6 +183,8 @@ class Proxy:
 
     def _flow(self) -> None:
         self._frozen = self._muted = False
+        for pipe in self._pipes:
+            pipe.muted = False
 
     def _cut(self) -> None:
         for pipe in self._pipes:

@@ -1,0 +1,65 @@
+"""Admission's own session: one thread's connection, renewed when it is lost."""
+
+from datetime import timedelta
+from time import monotonic
+from typing import Final
+
+from falcon_app.transactions import abandon, begin, connect
+from sql import statement
+from sql.connect import Connection, DeadlinePassed
+from sql.errors import DatabaseAway, DatabaseLost, translated
+from sql.settings import Settings
+
+PATIENCE: Final = timedelta(seconds=1)
+"""For opening a transaction or probing: nothing is taken yet, so a slow server is found away sooner."""
+
+
+class Session:
+    """Opens transactions on one connection."""
+
+    def __init__(self, url: str, settings: Settings) -> None:
+        self._url = url
+        self._settings = settings
+        self._connection: Connection | None = None
+
+    def open(self) -> Connection:
+        """Open a transaction: proof that the server answers, before anything is taken. Raises `DatabaseAway`.
+
+        A connection that was lost while nobody used it is replaced once, without a word.
+        """
+        fresh = self._connection is None
+        try:
+            return self.begin(monotonic() + PATIENCE.total_seconds())
+        except DatabaseLost as error:
+            self.close()
+            if fresh or isinstance(error.__cause__, DeadlinePassed):
+                raise
+        return self.begin(monotonic() + PATIENCE.total_seconds())
+
+    def begin(self, deadline: float) -> Connection:
+        """Open a transaction on this connection, or on a new one when it was closed. Raises `DatabaseAway`."""
+        connection = self._connected()
+        with translated(), connection.by(deadline):
+            abandon(connection)
+            begin(connection, self._settings.statement)
+        return connection
+
+    def probe(self) -> None:
+        """Raise `DatabaseAway` unless the database can be written through this connection, or a new one."""
+        connection = self._connected()
+        with translated(), connection.by(monotonic() + PATIENCE.total_seconds()):
+            row = connection.execute(statement("queries/probe")).fetchone()
+            connection.rollback()
+        if row is None or not row[0]:
+            raise DatabaseAway("the database is read-only")
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = connect(self._url, "tally-web admission", self._settings.connect)
+            self._connection.patience = PATIENCE.total_seconds()
+        return self._connection
