@@ -121,9 +121,9 @@ def test_a_migration_that_fails_leaves_nothing_behind(empty: Empty, monkeypatch:
     with pytest.raises(Exception, match="division by zero"):
         migrate(target.connect())
 
-    assert target.value("select count(*) from tally.migration where version = %s", (latest_version(),)) == 0
+    assert target.value("select max(version) from tally.migration") == latest_version() - 1
     monkeypatch.undo()
-    assert migrate(target.connect()) == latest_version()
+    assert migrate(target.connect()) == 1
 
 
 def test_a_refused_migration_is_one_line_and_exit_status_1(database: Database, run_program: RunProgram) -> None:
