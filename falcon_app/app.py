@@ -8,6 +8,7 @@ import falcon
 from falcon.constants import COMBINED_METHODS
 
 from falcon_app.admission import Admission
+from falcon_app.channels import DUE_SINCE
 from falcon_app.errors import MEDIA_TYPE, PROBLEMS, RETRY_AFTER_SECONDS, Problem, problem_body, problem_of
 from falcon_app.health import Health, Readiness
 from falcon_app.store import Store
@@ -40,13 +41,16 @@ def create_admin_app(admission: Admission, store: Store, settings: Settings) -> 
 
 
 class _Deadline:
-    """Gives each request the one moment by which everything done for it ends."""
+    """Gives each request the one moment by which everything done for it ends.
+
+    Reckoned from when it could have been answered, had a thread been free: waiting for one is part of its time.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._seconds = settings.request.total_seconds()
 
     def process_request(self, req: falcon.Request, _resp: falcon.Response) -> None:
-        req.context.deadline = monotonic() + self._seconds
+        req.context.deadline = req.env.get(DUE_SINCE, monotonic()) + self._seconds
         if req.method not in COMBINED_METHODS:
             raise Problem("not-implemented", "this method is unknown here")
 

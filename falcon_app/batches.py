@@ -17,7 +17,16 @@ from falcon_app.submissions import HeldKeys, Row, Submission, fail_all, without_
 from falcon_app.transactions import abandon, bound_statements, commit, statement_limit
 from sql import statement
 from sql.connect import Connection
-from sql.errors import LOCK_NOT_AVAILABLE, DatabaseBusy, Misconfigured, NotFound, RowRefused, TallyError, translated
+from sql.errors import (
+    LOCK_NOT_AVAILABLE,
+    NOTIFICATIONS_FULL,
+    DatabaseBusy,
+    Misconfigured,
+    NotFound,
+    RowRefused,
+    TallyError,
+    translated,
+)
 from sql.settings import Settings
 
 QUEUE: Final = "default"
@@ -25,7 +34,6 @@ ANSWER_SECONDS: Final = 0.1
 """Kept of the earliest deadline in a batch for handing the answers out."""
 COMMIT_SECONDS: Final = 0.25
 """The least that is waited for the reply to COMMIT, before it is lost."""
-NOTIFICATIONS_FULL: Final = "54000"
 
 
 class Manner(NamedTuple):

@@ -33,6 +33,8 @@ FRAMING: Final = 8
 """A chunked body may take this many times the limit in transit; decoded, it is held to the limit."""
 LONGEST_LINE: Final = 8 * 1024
 LINGER_SECONDS: Final = 2.0
+DUE_SINCE: Final = "tally.due_since"
+"""In a request's environment: the moment of `time.monotonic` when it was ready to be answered."""
 _CODES: Final = {
     413: "body-too-large",
     431: "headers-too-large",
@@ -98,6 +100,9 @@ class ProblemTask(ErrorTask):  # type: ignore[misc] # waitress has no types
 class RequestTask(WSGITask):  # type: ignore[misc] # waitress has no types
     """Answers one request; the last one before a drain says that the connection will be closed."""
 
+    def get_environment(self) -> dict[str, Any]:
+        return {**super().get_environment(), DUE_SINCE: self.channel.due_since}
+
     def execute(self) -> None:
         channel = self.channel
         # Under the lock, a pipelined request that is being added is seen.
@@ -119,6 +124,8 @@ class Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
 
     lingers = False
     answered = 0
+    due_since = 0.0
+    """Since when the next request waits for a thread, or has one."""
     _is_lingering = False
     _is_sending = False
     _is_put_off = False

@@ -93,6 +93,7 @@ class _Server(TcpWSGIServer):  # type: ignore[misc] # waitress has no types
 
     def add_task(self, task: Channel) -> None:
         if not task.put_off():
+            task.due_since = time.monotonic()
             super().add_task(task)
 
     def accept(self) -> Any:

@@ -23,7 +23,7 @@ from falcon_app.transactions import (
 )
 from sql import statement
 from sql.connect import Connection, DeadlinePassed
-from sql.errors import DatabaseAway, DatabaseBusy, DatabaseLost, NotFound, translated
+from sql.errors import NOTIFICATIONS_FULL, DatabaseAway, DatabaseBusy, DatabaseLost, NotFound, RowRefused, translated
 from sql.migrate import SchemaTooNew, latest_version, schema_version
 from sql.settings import Settings
 
@@ -62,14 +62,20 @@ class Store:
 
     def read(self, task: int, deadline: float) -> str:
         """Return a task's document. Raises `NotFound`, `DatabaseAway`."""
-        return self._ask(statement("queries/task_by_id"), task, deadline)
+        return self._ask(statement("queries/task_by_id"), deadline, id=task)
 
     def cancel(self, task: int, deadline: float) -> str:
         """Cancel a task and return its document.
 
         Raises `NotFound`, `AlreadyTerminal`, `DatabaseAway` (nothing was changed), and `OutcomeUnknown`.
         """
-        return self._ask(statement("queries/cancel_task"), task, deadline)
+        try:
+            return self._ask(statement("queries/cancel_task"), deadline, id=task, notify=True)
+        except RowRefused as error:
+            if error.sqlstate != NOTIFICATIONS_FULL:
+                raise
+        # The server's notification queue is full. The row counts, and the dispatcher's look-up finds it without a hint.
+        return self._ask(statement("queries/cancel_task"), deadline, id=task, notify=False)
 
     def readiness(self, deadline: float) -> str:
         """Return what the database says of the service. Raises `DatabaseAway`, also while it is read-only.
@@ -86,11 +92,12 @@ class Store:
             (report,) = connection.execute(statement("queries/readiness")).fetchone() or ("",)
             return str(report)
 
-    def _ask(self, query: LiteralString, task: int, deadline: float) -> str:
+    def _ask(self, query: LiteralString, deadline: float, **parameters: object) -> str:
+        """Return the document of the task `id`. Raises `NotFound` where there is no row."""
         with self._transaction(deadline) as connection:
-            row = connection.execute(query, {"id": task}).fetchone()
+            row = connection.execute(query, parameters).fetchone()
             if row is None:
-                raise NotFound(f"there is no task {task}")
+                raise NotFound(f"there is no task {parameters['id']}")
             return str(row[0])
 
     @contextmanager
@@ -120,9 +127,11 @@ class Store:
         return self._begin(deadline)
 
     def _begin(self, deadline: float) -> Connection:
-        limit = statement_limit(self._settings.statement, deadline)
         connection = self._lent(deadline)
         try:
+            # Reckoned only now: the wait for a session has cost time, and a statement that outlasts the deadline
+            # would be taken for a lost server.
+            limit = statement_limit(self._settings.statement, deadline)
             with translated(), connection.by(deadline):
                 begin(connection, limit)
         except BaseException:

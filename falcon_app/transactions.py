@@ -15,6 +15,9 @@ from sql import statement
 from sql.connect import Connection, connection_options, settings
 from sql.errors import DatabaseBusy, DatabaseLost, translate, translated
 
+HARMLESS_WARNINGS: Final = frozenset({"asyncQueueFillWarning", "exec_stmt_raise"})
+"""Where in the server's own code a warning comes from that says nothing of the commit: that the notification queue
+fills up, and what a trigger raises. Its text is in the server's language, and it has no code of its own."""
 TIDY_UP: Final = timedelta(seconds=0.2)
 """A statement is told to end this long before the deadline, so that a lock is not taken for a lost server."""
 
@@ -60,7 +63,8 @@ def commit(connection: Connection) -> None:
 
     def note(diagnostic: psycopg.errors.Diagnostic) -> None:
         # A wait for a standby that was given up is only a warning: committed here, perhaps nowhere else.
-        if (diagnostic.sqlstate or "").startswith(("01", "57")):
+        doubtful = (diagnostic.sqlstate or "").startswith(("01", "57"))
+        if doubtful and diagnostic.source_function not in HARMLESS_WARNINGS:
             warnings.append(diagnostic.message_primary or "")
 
     connection.add_notice_handler(note)

@@ -87,6 +87,8 @@ class DatabaseBusy(DatabaseAway):
 READ_ONLY: Final = "25006"
 TIMED_OUT: Final = "57014"
 LOCK_NOT_AVAILABLE: Final = "55P03"
+NOTIFICATIONS_FULL: Final = "54000"
+"""At COMMIT: the server's notification queue is full, and a transaction that notifies cannot commit."""
 
 _REFUSALS: Final[dict[str, type[Refusal]]] = {
     "TL404": NotFound,

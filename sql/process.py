@@ -44,13 +44,21 @@ def _flush_output() -> None:
             stream.flush()
 
 
-def end_overdue(await_signal: Callable[[], float], drain_seconds: float) -> None:
-    """End the process at the drain deadline, if it is still there: it waits for a call, say.
+def end_overdue(
+    await_signal: Callable[[float | None], float | None], drain_seconds: float, second_seconds: float
+) -> None:
+    """End the process when a stop is over, if it is still there: it waits for a call, say.
 
-    `await_signal` waits for the first signal and returns when it came.
+    `await_signal(timeout)` waits for the next signal and returns when it came. A stop takes `drain_seconds` from the
+    first, and no more than `second_seconds` from the second.
     """
-    sleep(max(0.0, await_signal() + drain_seconds - monotonic()) + LAST_MOMENT_SECONDS)
-    log.critical("process.overdue seconds=%g", drain_seconds)
+    first = await_signal(None) or monotonic()
+    end_at = first + drain_seconds
+    second = await_signal(max(0.0, end_at - monotonic()))
+    if second is not None:
+        end_at = min(end_at, second + second_seconds)
+    sleep(max(0.0, end_at - monotonic()) + LAST_MOMENT_SECONDS)
+    log.critical("process.overdue seconds=%g", end_at - first)
     end_now()
 
 

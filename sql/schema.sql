@@ -19,7 +19,7 @@ begin
 end
 $$;
 
-CREATE FUNCTION tally.cancel_task(p_id bigint) RETURNS text
+CREATE FUNCTION tally.cancel_task(p_id bigint, p_notify boolean) RETURNS text
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -46,7 +46,9 @@ begin
             where task.id = p_id
             returning * into v_task;
         end if;
-        perform pg_notify('tally_cancel', p_id::text);
+        if p_notify then
+            perform pg_notify('tally_cancel', p_id::text);
+        end if;
     else
         raise exception 'task % is already %', p_id, v_task.state using errcode = 'TL409';
     end if;
@@ -683,7 +685,7 @@ CREATE INDEX task_running ON tally.task USING btree (claimed_by) WHERE (state = 
 
 REVOKE ALL ON FUNCTION tally.beat_dispatcher(p_dispatcher uuid, p_trouble text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tally.cancel_task(p_id bigint) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tally.cancel_task(p_id bigint, p_notify boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.claim_tasks(p_dispatcher uuid, p_number bigint, p_queue text, p_free integer, p_after_positions jsonb, p_excluded bigint[], p_only bigint[]) FROM PUBLIC;
 

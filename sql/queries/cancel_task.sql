@@ -1,1 +1,1 @@
-select tally.cancel_task(%(id)s)
+select tally.cancel_task(%(id)s, %(notify)s)

@@ -1,7 +1,8 @@
 """A submit whose COMMIT is not answered: 202 if it was committed, 503 if not, 504 only while nobody can tell."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
 
 import psycopg
@@ -15,6 +16,7 @@ from tests.api.conftest import JSON, Api, MakeApi, assert_problem, row_count
 from tests.api.test_admission import await_lock_waits, on_commit, queue_locked
 from tests.support.database import Database
 from tests.support.proxy import MakeProxy
+from tests.support.server import TestServer
 from tests.support.waiting import wait_until
 
 
@@ -117,13 +119,45 @@ def asleep(database: Database) -> bool:
     return bool(database.value("select count(*) from pg_stat_activity where wait_event = 'PgSleep'"))
 
 
-def test_a_warning_that_comes_with_commit_is_settled(api: Api, database: Database) -> None:
-    # As when the wait for a standby was given up: committed here, perhaps nowhere else.
-    on_commit(database, "new.input ? 'odd'", "raise warning 'canceling wait for synchronous replication';")
+@contextmanager
+def standby_awaited(server: TestServer) -> Iterator[None]:
+    """Let every commit wait for a standby that is not there."""
+    server.value("alter system set synchronous_standby_names = 'nobody'")
+    server.value("select pg_reload_conf()")
+    try:
+        yield
+    finally:
+        server.value("alter system reset synchronous_standby_names")
+        server.value("select pg_reload_conf()")
+
+
+def test_a_wait_for_a_standby_that_was_broken_off_is_settled_by_a_commit_that_is_confirmed(
+    api: Api, database: Database, server: TestServer
+) -> None:
+    waiting = "select pid from pg_stat_activity where wait_event = 'SyncRep' and datname = current_database()"
+    assert api.post({"n": 0}).status_code == 202
+    with standby_awaited(server):
+        answer = api.post_aside({"n": 1})
+        first = wait_until(lambda: database.value(waiting), "the commit waits for a standby")
+        database.value("select pg_cancel_backend(%s)", (first,))
+
+        second = wait_until(lambda: database.value(waiting + " and pid <> %s", (first,)), "the settlement waits too")
+
+        assert second
+        assert not answer.done()
+
+    assert answer.result(20).status_code == 202
+    assert row_count(database) == 2
+
+
+def test_a_warning_that_says_nothing_of_the_commit_is_not_in_its_way(api: Api, database: Database) -> None:
+    on_commit(database, "new.input ? 'odd'", "raise warning 'mind your step';")
+    assert api.post({"n": 0}).status_code == 202
+    session = api.admission._session._connection
 
     assert api.post({"odd": 1}).status_code == 202
 
-    assert row_count(database) == 1
+    assert api.admission._session._connection is session
 
 
 def test_a_settlement_that_is_itself_unanswered_settles_nothing(

@@ -173,7 +173,7 @@ def finish(connection: Connection, dispatcher: UUID, *outcomes: Outcome) -> dict
 
 
 def cancel(connection: Connection, task: int) -> dict[str, Any]:
-    ((document,),) = call(connection, "cancel_task", id=task)
+    ((document,),) = call(connection, "cancel_task", id=task, notify=True)
     return loaded(document)
 
 

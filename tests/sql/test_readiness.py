@@ -1,4 +1,4 @@
-"""Who holds the notification queue, as readiness reports it, to a role that may see everything and to one that may not."""
+"""Who holds the notification queue, as readiness reports it, to a role that may see it all and to one that may not."""
 
 import json
 from collections.abc import Iterator

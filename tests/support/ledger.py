@@ -66,7 +66,7 @@ class Ledger:
         return self.states()
 
     def cancel(self, task_id: int) -> None:
-        self.database.rows(statement("queries/cancel_task"), {"id": task_id})
+        self.database.rows(statement("queries/cancel_task"), {"id": task_id, "notify": True})
 
     def reconcile(self, effects: list[int] | None = None) -> None:
         """Every submission is a row, no row is anything else, and every body started at most once."""

@@ -77,6 +77,15 @@ class Proxy:
 
         self._do(mute)
 
+    def strand(self) -> None:
+        """Forward nothing more on what is open now, and keep it open, as when a machine vanishes; what is new flows."""
+
+        def strand() -> None:
+            for pipe in self._pipes:
+                pipe.muted = True
+
+        self._do(strand)
+
     def cut(self) -> None:
         """Reset every connection; what was held back is lost."""
         self._do(self._cut)

@@ -1,6 +1,9 @@
 """Kinds for the tests. Where a body leaves an effect, it appends its task's id to the file it is told."""
 
+import ctypes
 import os
+import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -59,8 +62,62 @@ def raise_(input: dict[str, Any], context: Context) -> object:  # noqa: A002
     raise ValueError(input["text"])
 
 
+class Unlisted(BaseException):
+    """Not even an Exception."""
+
+
+@task("leave")
+def leave(input: dict[str, Any], context: Context) -> object:  # noqa: A002
+    """End in a way that would end a process, or a thread."""
+    _leave_effect(input, context)
+    if input["how"] == "sys.exit":
+        sys.exit(3)
+    raise {"KeyboardInterrupt": KeyboardInterrupt, "BaseException": Unlisted, "GeneratorExit": GeneratorExit}[
+        input["how"]
+    ]
+
+
+@task("thrown")
+def thrown(input: dict[str, Any], context: Context) -> object:  # noqa: A002
+    """Have SystemExit thrown at this body's thread so many seconds after the body began, and run for `seconds`."""
+    _leave_effect(input, context)
+    threading.Timer(input["after"], _throw, (threading.get_ident(),)).start()
+    end = time.monotonic() + input["seconds"]
+    while time.monotonic() < end:
+        time.sleep(0.001)
+    return "not hit"
+
+
+def _throw(thread: int) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(SystemExit))
+
+
 @task("emit")
 def emit(input: dict[str, Any], context: Context) -> object:  # noqa: A002
     """Return a value by the name of what is wrong with it."""
-    values: dict[str, object] = {"nan": {"a": [1, float("nan")]}, "set": {"b": {1}}, "nul": "\0", "surrogate": "\ud800"}
+    endless: list[object] = []
+    endless.append(endless)
+    values: dict[str, object] = {
+        "nan": {"a": [1, float("nan")]},
+        "infinity": [float("-inf")],
+        "set": {"b": {1}},
+        "nul": "\0",
+        "nul key": {"c": {"\0": 1}},
+        "surrogate": "\ud800",
+        "endless": endless,
+        "digits": [10**5000],
+        "number key": {1: 2},
+        "bytes": b"x",
+        "large": "x" * 2**21,
+    }
     return values[input["value"]]
+
+
+@task("end_thread")
+def end_thread(input: dict[str, Any], context: Context) -> object:  # noqa: A002
+    """End a thread of this process, by its name, as a fault of ours would; then sleep so many seconds."""
+    _leave_effect(input, context)
+    (ident,) = (thread.ident for thread in threading.enumerate() if thread.name == input["thread"])
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident or 0), ctypes.py_object(SystemExit))
+    time.sleep(input.get("seconds", 0))
+    return "ended"

@@ -1,5 +1,0 @@
--- From here on submit_tasks takes idempotency keys and says a verdict; the tables have had the columns since 0001.
--- The earlier submit_tasks, of five parameters, stays for the programs that call it until a later migration drops it.
--- Locks tally.task against other changes of its definition only, for a moment.
-comment on column tally.task.idempotency_key is 'chosen by the client: the same submission again is this task';
-comment on column tally.task.digest is 'tally.submission_digest(kind, input) of the submission that made the row';
