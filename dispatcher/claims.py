@@ -1,10 +1,11 @@
 """Claims what fits, and knows what to do when a claim fails.
 
 A claim call has a number of its own, stored on the rows it takes. If its reply is lost, nobody knows which rows
-those are: until `settle_claim` has told, no other claim is made. An error that says the world is away changes
-nothing: the tasks stay QUEUED. An error about what was to be written, or a timeout, may be one task's doing: then
-the same candidates are tried one at a time, each that is refused alone becomes a `Refusal`, and each that runs out
-of time alone is set aside for a growing period, while the others go on.
+those are: until `settle_claim` has told, no other claim is made. A database that cannot be reached, or is read-only,
+changes nothing: the tasks stay QUEUED. Any other error may be one task's doing: then candidates are tried one at a
+time. Each that is refused alone becomes a `Refusal`, and each that runs out of time alone is set aside for a growing
+period, while the others go on. What may be about the world as well is a task's own only if another could be claimed
+in the same round: then a missing privilege is a refusal too, and a lock or a lacking resource sets the task aside.
 """
 
 import logging
@@ -13,14 +14,17 @@ from time import monotonic
 from typing import Final
 
 from dispatcher.messages import Claim, Refusal
-from dispatcher.retry import Aside, is_timeout
+from dispatcher.retry import Aside, is_timeout, may_be_one_rows
 from dispatcher.sessions import Caller
-from sql.errors import DatabaseAway, DatabaseLost, Misconfigured, RowRefused
+from sql.errors import DatabaseLost, Misconfigured, RowRefused, TallyError
 
 log = logging.getLogger("tally.claims")
 
 CAUTION_SECONDS: Final = 10.0
 """How long tasks are claimed one at a time after a batch ran out of time."""
+
+MANY: Final = 8
+"""So many are tried, even for one free slot: a fault of one task is not taken for a fault of the world."""
 
 
 class Claims:
@@ -39,6 +43,8 @@ class Claims:
         self._clock = clock
         self._number = 0
         self._refused: set[int] = set()
+        self._untold: list[Refusal] = []
+        """Refusals that found no free slot to be written in."""
         self._aside: Aside[int] = Aside(clock)
         self._cautious_until = clock()
         self.unsettled: int | None = None
@@ -56,18 +62,18 @@ class Claims:
         if self.unsettled is not None:
             yield from self._settle(self.unsettled)
             return
+        while self._untold and free:
+            free -= 1
+            yield self._untold.pop()
+        if not free:
+            return
         if self._clock() >= self._cautious_until:
             try:
                 claims = self._claim(free)
-            except (RowRefused, Misconfigured) as error:
-                log.warning("claim.refused number=%d error=%s", self._number, error)
-            except DatabaseAway as error:
-                if not is_timeout(error):
+            except TallyError as error:
+                if not may_be_one_rows(error):
                     raise
-                log.warning("claim.timed_out number=%d", self._number)
-                self._cautious_until = self._clock() + CAUTION_SECONDS
-                if isinstance(error, DatabaseLost):
-                    raise
+                self._be_careful(error)
             else:
                 self.is_full = len(claims) == free
                 yield from claims
@@ -111,42 +117,65 @@ class Claims:
         log.info("claim.settled number=%d tasks=%d", number, len(rows))
         yield from (Claim(*(*row, asked_at)) for row in rows)
 
+    def _be_careful(self, error: TallyError) -> None:
+        if not is_timeout(error):
+            # What it is about is said of the task, or of the world, once that is known.
+            log.debug("claim.refused number=%d error=%s", self._number, error)
+            return
+        log.warning("claim.timed_out number=%d", self._number)
+        self._cautious_until = self._clock() + CAUTION_SECONDS
+        if isinstance(error, DatabaseLost):
+            raise error
+
     def _take_one_by_one(self, free: int) -> Iterator[Claim | Refusal]:
-        candidates = [
-            task_id
-            for (task_id,) in self._caller.call(
-                "claimable_tasks", queue=self._queue, excluded=[*self._refused, *self._aside.held()], limit=free
-            )
-        ]
-        claimed = moved = False
-        forbidden: list[tuple[int, Misconfigured]] = []
-        for task_id in candidates:
+        limit = max(free, MANY)
+        candidates = self._caller.call(
+            "claimable_tasks", queue=self._queue, excluded=[*self._refused, *self._aside.held()], limit=limit
+        )
+        taken, claimed, moved = 0, False, False
+        unclear: list[tuple[int, TallyError]] = []
+        for (task_id,) in candidates:
             if self._is_stopping():
                 return
+            if taken == free:
+                break
             try:
                 claims = self._claim(1, only=[task_id])
             except RowRefused as error:
-                moved = True
+                taken, moved = taken + 1, True
                 yield self._refuse(task_id, error)
-            except Misconfigured as error:
-                forbidden.append((task_id, error))
-            except DatabaseAway as error:
-                if not is_timeout(error):
+            except TallyError as error:
+                if not may_be_one_rows(error):
                     raise
-                moved = True
-                log.warning("claim.set_aside task=%d seconds=%.0f", task_id, self._aside.put(task_id))
-                if isinstance(error, DatabaseLost):
-                    raise
+                if is_timeout(error):
+                    moved = True
+                    self._set_aside(task_id, error)
+                else:
+                    unclear.append((task_id, error))
             else:
-                claimed = claimed or bool(claims)
+                taken, claimed = taken + len(claims), claimed or bool(claims)
                 yield from claims
         # Where nothing moved, somebody holds them all locked, and another round at once would find the same.
-        self.is_full = len(candidates) == free and (claimed or moved)
-        if forbidden and not claimed:
-            # Not one could be claimed: this is about the installation, not about these tasks.
-            raise forbidden[0][1]
-        for task_id, reason in forbidden:
-            yield self._refuse(task_id, reason)
+        self.is_full = taken == free or (len(candidates) == limit and (claimed or moved))
+        if unclear and not claimed:
+            # Not one could be claimed: this is about the installation or the world, not about these tasks.
+            raise unclear[0][1]
+        self._blame(unclear)
+        while self._untold and taken < free:
+            taken += 1
+            yield self._untold.pop()
+
+    def _blame(self, tasks: list[tuple[int, TallyError]]) -> None:
+        for task_id, error in tasks:
+            if isinstance(error, Misconfigured):
+                self._untold.append(self._refuse(task_id, error))
+            else:
+                self._set_aside(task_id, error)
+
+    def _set_aside(self, task_id: int, error: TallyError) -> None:
+        log.warning("claim.set_aside task=%d seconds=%.0f error=%s", task_id, self._aside.put(task_id), error)
+        if isinstance(error, DatabaseLost):
+            raise error
 
     def _refuse(self, task_id: int, error: Exception) -> Refusal:
         log.warning("claim.refused task=%d error=%s", task_id, error)

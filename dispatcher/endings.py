@@ -39,8 +39,17 @@ def run_body(claim: Claim, cancel: Event, kinds: Mapping[str, Body], limits: Lim
     try:
         result = body(given, Context(claim.id, claim.attempt, cancel))
     except BaseException as error:  # noqa: BLE001 - the edge where whatever a body raises becomes an outcome
-        return _raised(claim, error, cancel, limits)
+        return raised(claim, error, cancel, limits)
     return _returned(claim, result, limits)
+
+
+def raised(claim: Claim, error: BaseException, cancel: Event, limits: Limits) -> Outcome:
+    """Return the outcome of a body that raised, or at whose thread something was thrown before it was heard."""
+    try:
+        return _raised(claim, error, cancel, limits)
+    except BaseException:  # noqa: BLE001 - even the class of what a body raised is its own code
+        log.error("body.unreadable task=%d attempt=%d", claim.id, claim.attempt)  # noqa: TRY400 - the same
+        return failed(claim, "task raised what cannot be read", None, limits, Ending.RAISED)
 
 
 def failed(claim: Claim, reason: str, detail: str | None, limits: Limits, ending: Ending) -> Outcome:

@@ -1,9 +1,10 @@
 """The two lanes in which terminal writes go, and the writes themselves.
 
-The first lane takes everything that has finished and writes it in one call. While the world is away it tries the
-whole batch again. A batch that is refused or runs out of time is split; a row that fails alone, or that somebody
-else holds locked, moves to the second lane, which has its own connection and tries each of its rows alone, round
-after round: the first lane never waits for it.
+The first lane takes everything that has finished and writes it in one call. While the database cannot be reached,
+or is read-only, it tries the whole batch again. A batch that fails in any other way is split, since one row may be
+the reason, whatever the error; a row that fails alone, or that somebody else holds locked, and a batch that has taken
+all its time, move to the second lane, which has its own connection and tries each of its rows alone, round after
+round: the first lane never waits for it.
 """
 
 import json
@@ -16,9 +17,10 @@ from typing import Final, TypeVar
 from tenacity import RetryError
 
 from dispatcher.messages import Ending, Outcome, Refusal, Report, Verdict
-from dispatcher.retry import is_timeout, terminal_write
+from dispatcher.retry import is_read_only, is_timeout, terminal_write
 from dispatcher.sessions import Caller
-from sql.errors import AlreadyTerminal, ClaimedAfterAll, Condemned, DatabaseAway, NotFound, RowRefused, TallyError
+from sql.connect import FIRST_BACKOFF_SECONDS
+from sql.errors import AlreadyTerminal, ClaimedAfterAll, Condemned, NotFound, RowRefused, TallyError
 from sql.states import TaskState
 
 log = logging.getLogger("tally.outcomes")
@@ -71,24 +73,29 @@ class FirstLane:
     def _try(self, batch: list[Outcome]) -> None:
         """Write all of the batch; raises while the world is away, with what is unwritten left in it."""
         self._turn()
+        self._caller.ready()
         try:
             verdicts = finish(self._caller, batch)
         except TallyError as error:
-            if isinstance(error, DatabaseAway) and not is_timeout(error):
+            if is_read_only(error):
                 raise
             log.warning("outcomes.failed tasks=%d error=%s", len(batch), error)
-            self._split(batch)
+            if len(batch) == 1 or is_timeout(error):
+                self._pass_all_on(batch)
+            else:
+                self._split(batch)
             return
         self._settle(batch, verdicts)
         batch.clear()
 
     def _split(self, batch: list[Outcome]) -> None:
-        if len(batch) > 1:
-            while batch:
-                alone = [batch[-1]]
-                self._try(alone)
-                batch.pop()
-        else:
+        while batch:
+            self._try([batch[-1]])
+            batch.pop()
+
+    def _pass_all_on(self, batch: list[Outcome]) -> None:
+        # Tried alone here, each row that is slow would keep what finishes meanwhile for as long again.
+        while batch:
             self._pass_on(batch.pop())
 
     def _settle(self, batch: list[Outcome], verdicts: dict[int, str]) -> None:
@@ -119,10 +126,16 @@ class SecondLane:
     def run(self) -> None:
         """Write until told to give up."""
         while not self._give_up.is_set():
-            self._pending = {report.id: report for report in taken(self._arrived, wait=True)}
+            self._take(wait=True)
+            if any(isinstance(report, Outcome) for report in self._pending.values()):
+                # It has just been tried in the first lane, or with others.
+                self._give_up.wait(FIRST_BACKOFF_SECONDS)
             if self._pending:
                 self._write()
         self._caller.close()
+
+    def _take(self, *, wait: bool = False) -> None:
+        self._pending |= {report.id: report for report in taken(self._arrived, wait=wait)}
 
     def _write(self) -> None:
         try:
@@ -133,27 +146,39 @@ class SecondLane:
             log.warning("outcomes.given_up tasks=%s", list(self._pending))
 
     def _round(self) -> None:
-        """Try each pending row once; raises the last error while any is left."""
+        """Try each pending row, up to the first that takes all its time; raises the last error while any is left."""
         failure: Exception | None = None
-        self._pending |= {report.id: report for report in taken(self._arrived)}
+        if self._drop_refusals.is_set():
+            self._drop([report for report in self._pending.values() if isinstance(report, Refusal)])
         for report in list(self._pending.values()):
             if self._give_up.is_set():
                 break
+            self._caller.ready()
             try:
                 verdict = self._try(report)
             except TallyError as error:
                 failure = error
-                if isinstance(error, DatabaseAway) and not is_timeout(error):
+                if is_read_only(error):
                     raise
+                if is_timeout(error):
+                    # To the end, and a new round: those that fail at once are not kept waiting by all that do not.
+                    self._pending[report.id] = self._pending.pop(report.id)
+                    break
             else:
                 # What was pending may have been replaced by what could be stored.
                 self._acknowledge([(self._pending.pop(report.id), verdict)])
         if failure is not None:
+            # What has come meanwhile has failed elsewhere just now: it too waits before it is tried again.
+            self._take()
             raise failure
+
+    def _drop(self, refusals: list[Refusal]) -> None:
+        for refusal in refusals:
+            self._acknowledge([(self._pending.pop(refusal.id), Verdict.DROPPED)])
 
     def _try(self, report: Report) -> Verdict:
         if isinstance(report, Refusal):
-            return Verdict.DROPPED if self._drop_refusals.is_set() else refuse(self._caller, report)
+            return refuse(self._caller, report)
         try:
             verdict = finish(self._caller, [report])[report.id]
         except RowRefused:

@@ -7,9 +7,9 @@ aside for growing periods, and keeps neither the others nor claims.
 import logging
 from collections.abc import Callable
 
-from dispatcher.retry import Aside, is_timeout
+from dispatcher.retry import Aside, may_be_one_rows
 from dispatcher.sessions import Caller
-from sql.errors import DatabaseBusy, RowRefused
+from sql.errors import TallyError
 
 log = logging.getLogger("tally.loop")
 
@@ -42,8 +42,8 @@ class LostTasks:
     def _write(self, lost: dict[int, int]) -> None:
         try:
             written = self._caller.call("fail_lost_tasks", ids=list(lost), attempts=list(lost.values()))
-        except (RowRefused, DatabaseBusy) as error:
-            if isinstance(error, DatabaseBusy) and not is_timeout(error):
+        except TallyError as error:
+            if not may_be_one_rows(error):
                 raise
             log.error("task.lost_unwritten tasks=%s error=%s", list(lost), error)  # noqa: TRY400 - no bug of ours
             self._write_alone(lost)

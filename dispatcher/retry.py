@@ -15,7 +15,7 @@ from tenacity.stop import stop_when_event_set
 from tenacity.wait import wait_random_exponential
 
 from sql.connect import FIRST_BACKOFF_SECONDS, DeadlinePassed
-from sql.errors import TIMED_OUT, DatabaseAway, DatabaseBusy
+from sql.errors import READ_ONLY, TIMED_OUT, DatabaseAway, DatabaseBusy, Misconfigured, RowRefused, TallyError
 
 log = logging.getLogger("tally.retry")
 
@@ -47,7 +47,10 @@ def reconnect(give_up: Event, longest_seconds: float) -> Retrying:
 
 
 class Aside(Generic[Key]):
-    """What failed alone is set aside, so that the others go on: for 2 s, and for twice as long each time, up to 60."""
+    """What failed alone is set aside, so that the others go on: for 2 s, and for twice as long each time, up to 60.
+
+    Where many are, each stays longer: a try may cost 2 s, and half of the time is for the others.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -56,7 +59,7 @@ class Aside(Generic[Key]):
     def put(self, key: Key) -> float:
         """Set aside, and return for how many seconds."""
         _, seconds = self._periods.get(key, (0.0, FIRST_ASIDE_SECONDS / 2))
-        seconds = min(2 * seconds, LONGEST_ASIDE_SECONDS)
+        seconds = max(min(2 * seconds, LONGEST_ASIDE_SECONDS), 2 * FIRST_ASIDE_SECONDS * len(self._periods))
         self._periods[key] = (self._clock() + seconds, seconds)
         return seconds
 
@@ -73,6 +76,21 @@ class Aside(Generic[Key]):
             if now < until + LONGEST_ASIDE_SECONDS
         }
         return [key for key, (until, _) in self._periods.items() if now < until]
+
+
+def is_read_only(error: Exception) -> bool:
+    """Is this a server that was demoted? Then it is for a new connection to find the one that took over."""
+    return isinstance(error, DatabaseBusy) and error.sqlstate == READ_ONLY
+
+
+def may_be_one_rows(error: TallyError) -> bool:
+    """Could one row alone be the reason, so that the others are to be tried without it?
+
+    Any error over a living connection could: a trigger may lock, run out of something, or raise what it likes.
+    """
+    if isinstance(error, DatabaseBusy):
+        return not is_read_only(error)
+    return isinstance(error, RowRefused | Misconfigured) or is_timeout(error)
 
 
 def is_timeout(error: Exception) -> bool:

@@ -4,30 +4,36 @@ A slot is a count before it is a thread: `free` is how many more tasks this disp
 one (`start`), so does a refusal that is being written (`hold`), and only `release` gives it back, once what
 became of the task is acknowledged. Bodies run on as many daemon threads. Slots know no SQL: what a body ended in
 goes to `on_end`, and a claim that lay here too long to be sure of goes to `on_unsure` instead of starting.
+
+A body may have a timer throw into its thread, and that may come too late: after the body, or at the slot while it
+waits. Each step of a slot can therefore be done again, and what is thrown between two of them ends neither the slot nor
+the claim that it has in hand.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from queue import SimpleQueue
-from threading import Event, Lock, Thread
+from threading import Event, Lock, Thread, get_ident
 from time import monotonic
 
-from dispatcher.endings import Limits, failed, run_body
+from dispatcher.endings import Limits, raised, run_body
 from dispatcher.kinds import Body
-from dispatcher.messages import Claim, Ending, Outcome
+from dispatcher.messages import Claim, Outcome
 
 log = logging.getLogger("tally.slots")
 
 
 class _Held:
-    """A claim in a slot. `ended`: its body has, or was given up."""
+    """A claim in a slot. `thread`: where its body began. `ended`: its body has, or was given up."""
 
-    __slots__ = ("began", "cancel", "claim", "ended")
+    __slots__ = ("cancel", "claim", "ended", "outcome", "thread")
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
         self.cancel = Event()
-        self.began = False
+        self.thread: int | None = None
+        self.outcome: Outcome | None = None
         self.ended = False
 
 
@@ -122,29 +128,53 @@ class Slots:
             left = [held for held in self._held.values() if held is not None and not held.ended]
             for held in left:
                 held.ended = True
-        return [(held.claim, held.began) for held in left]
+        return [(held.claim, held.thread is not None) for held in left]
 
     def _run(self) -> None:
+        arriving = iter(self._work.get, None)
+        hand: list[_Held] = []
+        thrown: BaseException | None = None
         while True:
-            self._run_one(self._work.get())
+            try:
+                while True:
+                    if hand and thrown is not None:
+                        self._go_on(hand[0], thrown)
+                        hand.clear()
+                    thrown = None
+                    # One step for the interpreter: what is thrown cannot fall between taking a claim and having it.
+                    hand.extend(islice(arriving, 1))
+                    self._run_one(hand[0])
+                    hand.clear()
+            except BaseException as error:  # noqa: BLE001 - thrown at this thread, by whatever ran or runs in the process
+                thrown = error
 
     def _run_one(self, held: _Held) -> None:
         with self._lock:
-            if held.ended:
+            if held.ended or held.thread is not None:
                 return
             sure = self._clock() - held.claim.known_at <= self._sure_seconds
-            held.began = sure
+            if sure:
+                held.thread = get_ident()
         if not sure:
             self._on_unsure(held.claim)
             return
-        try:
-            outcome = run_body(held.claim, held.cancel, self._kinds, self._limits)
-        except BaseException:  # noqa: BLE001 - even the class of what a body raised is its own code
-            log.error("body.unreadable task=%d attempt=%d", held.claim.id, held.claim.attempt)  # noqa: TRY400 - the same
-            outcome = failed(held.claim, "task raised what cannot be read", None, self._limits, Ending.RAISED)
+        held.outcome = run_body(held.claim, held.cancel, self._kinds, self._limits)
+        self._end(held, held.outcome)
+
+    def _go_on(self, held: _Held, thrown: BaseException) -> None:
+        """Something was thrown at this slot: begin what has not begun, end what has."""
+        if held.thread is None:
+            self._run_one(held)
+        elif held.thread == get_ident() and not held.ended:
+            held.outcome = held.outcome or raised(held.claim, thrown, held.cancel, self._limits)
+            self._end(held, held.outcome)
+
+    def _end(self, held: _Held, outcome: Outcome) -> None:
         with self._lock:
-            heard, held.ended = not held.ended, True
-        if heard:
-            self._on_end(outcome)
-        else:
+            heard = not held.ended
+            if heard:
+                # Told before it is marked: to be told twice of one outcome is harmless, never would keep the slot.
+                self._on_end(outcome)
+                held.ended = True
+        if not heard:
             log.warning("body.unheard task=%d attempt=%d", held.claim.id, held.claim.attempt)

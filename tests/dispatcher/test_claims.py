@@ -6,8 +6,9 @@ from secrets import token_hex
 
 import pytest
 
-from dispatcher.claims import Claims
+from dispatcher.claims import MANY, Claims
 from dispatcher.messages import Claim, Refusal
+from dispatcher.retry import Aside
 from dispatcher.sessions import Database as Reached
 from sql.errors import Condemned, DatabaseAway, DatabaseBusy, DatabaseLost, Misconfigured
 from tests.dispatcher.background import Background
@@ -311,20 +312,87 @@ def test_after_a_batch_ran_out_of_time_tasks_are_claimed_one_by_one_for_a_while(
 
 def test_a_round_in_which_nothing_moved_does_not_ask_for_another(database: Database) -> None:
     claimer = hasty(database)
-    slow = calls.submit_one(database.connect())
+    slow, *held = calls.submit_all(database.connect(), 1 + MANY)
     count_tries(database, slow)
-    assert claimer.ids(free=1) == []
-    assert claimer.may_be_more()  # it was set aside: the next may go
-
-    held = calls.submit_one(database.connect())
     holder = database.connect()
     with holder.transaction():
-        holder.execute("select from tally.task where id = %s for update", (held,))
+        holder.execute("select from tally.task where id = any (%s) for update", (held,))
 
+        assert claimer.ids(free=1) == []
+        assert claimer.may_be_more()  # one was set aside: the next may go
         assert claimer.ids(free=1) == []
         assert not claimer.may_be_more()
 
-    assert claimer.ids(free=1) == [held]
+    assert claimer.ids(free=1) == held[:1]
+
+
+def test_with_one_slot_a_task_set_aside_does_not_cost_the_next_one_its_turn(database: Database) -> None:
+    claimer = hasty(database)
+    slow, good = calls.submit_all(database.connect(), 2)
+    count_tries(database, slow)
+
+    assert claimer.ids(free=1) == [good]
+
+
+# What a trigger may raise: the codes of what else would be the world's, or the installation's, fault.
+OF_THE_WORLD = ["55P03", "40001", "40P01", "53100", "XX000", "57P03", "08006"]
+
+
+@pytest.mark.parametrize("code", OF_THE_WORLD)
+def test_a_task_that_alone_meets_an_error_of_the_world_is_set_aside_and_the_others_go_on(
+    database: Database, claimer: Claimer, code: str
+) -> None:
+    bad, good = calls.submit_all(database.connect(), 2)
+    tries = count_tries(database, bad, f"raise exception 'no' using errcode = '{code}'")
+
+    assert claimer.ids(free=1) == [good]
+
+    tried = tries()
+    later = calls.submit_one(database.connect())
+    assert claimer.ids() == [later]
+    assert tries() == tried
+    assert state(database, bad) == "QUEUED"
+    allow_writes(database)
+    claimer.clock.now += 2.1
+    assert claimer.ids() == [bad]
+
+
+@pytest.mark.parametrize("code", OF_THE_WORLD)
+def test_where_all_tasks_meet_an_error_of_the_world_none_is_set_aside(
+    database: Database, claimer: Claimer, code: str
+) -> None:
+    tasks = calls.submit_all(database.connect(), 3)
+    refuse_writes(database, "new.state = 'RUNNING'", f"raise exception 'no' using errcode = '{code}'")
+    with pytest.raises(DatabaseBusy):
+        claimer.take()
+
+    allow_writes(database)
+
+    assert claimer.ids() == tasks
+
+
+def test_with_one_slot_a_task_that_alone_lacks_a_privilege_is_refused_once_there_is_room(
+    database: Database, claimer: Claimer
+) -> None:
+    bad, good, last = calls.submit_all(database.connect(), 3)
+    tries = count_tries(database, bad, "raise exception 'denied' using errcode = '42501'")
+
+    assert claimer.ids(free=1) == [good]
+    tried = tries()
+    assert claimer.may_be_more()
+    assert claimer.take(free=1) == [Refusal(bad, "denied")]
+    assert claimer.ids(free=1) == [last]
+    assert tries() == tried
+
+
+def test_where_many_are_set_aside_each_stays_longer() -> None:
+    aside = Aside[int](Clock())
+
+    periods = [aside.put(task) for task in range(100)]
+
+    # One try in every so many seconds: the others have at least half of the time.
+    assert periods[0] == 2
+    assert periods[-1] >= 2 * 2 * 99
 
 
 def test_a_long_round_ends_when_the_dispatcher_stops(database: Database) -> None:

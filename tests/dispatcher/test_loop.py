@@ -206,11 +206,12 @@ def test_rows_under_its_name_that_it_does_not_hold_are_failed(database: Database
     assert looped.begun.empty()
 
 
+@pytest.mark.parametrize("code", ["P0001", "42501", "55P03", "40001"])
 def test_a_lost_row_that_cannot_be_failed_does_not_keep_others_from_being_claimed(
-    database: Database, looped: Looped
+    database: Database, looped: Looped, code: str
 ) -> None:
     (lost,) = claimed(database, looped.dispatcher, 1)
-    refuse_writes(database, f"old.id = {lost}")
+    refuse_writes(database, f"old.id = {lost}", f"raise exception 'no' using errcode = '{code}'")
     with looped.runs():
         task = calls.submit_one(database.connect())
         wait_until(lambda: state(database, task) == "SUCCEEDED", "another task is run", 5)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
+from time import monotonic
 
 import pytest
 
@@ -149,13 +150,34 @@ def test_a_row_that_somebody_holds_is_come_back_to_and_the_others_do_not_wait(
     assert writer.acknowledged_nothing_more()
 
 
-def test_a_row_that_is_refused_for_a_while_is_written_once_that_is_over(database: Database, writer: Writer) -> None:
+@pytest.mark.parametrize(
+    "action",
+    [
+        "raise exception 'no'",
+        "raise exception 'no' using errcode = '42501'",
+        "raise exception 'no' using errcode = '55P03'",
+        "raise exception 'no' using errcode = '40001'",
+        "raise exception 'no' using errcode = '53100'",
+        "raise exception 'no' using errcode = 'XX000'",
+        "perform pg_terminate_backend(pg_backend_pid())",
+    ],
+)
+def test_a_row_that_fails_alone_for_a_while_holds_up_nobody_and_is_written_once_that_is_over(
+    database: Database, writer: Writer, action: str
+) -> None:
     tasks = claimed(database, writer.dispatcher, 4)
-    refuse_writes(database, f"old.id = {tasks[2]}")
+    refuse_writes(database, f"old.id = {tasks[2]}", action)
     with writer.works():
         writer.put(*map(succeeded, tasks))
         assert set(writer.verdicts(3)) == {tasks[0], tasks[1], tasks[3]}
         await_lock_or_round(writer)
+        later = claimed(database, writer.dispatcher, 2)
+        holder = database.connect()
+        with holder.transaction():
+            holder.execute("select from tally.task where id = %s for update", (later[0],))
+            writer.put(*map(succeeded, later))
+            assert writer.verdicts(1) == {later[1]: Verdict.WRITTEN}
+        assert writer.verdicts(1) == {later[0]: Verdict.WRITTEN}, "in the second lane, too, one waits for no other"
 
         allow_writes(database)
 
@@ -180,6 +202,43 @@ def test_a_row_that_runs_out_of_time_alone_holds_up_nobody(database: Database) -
 
         assert writer.verdicts(1) == {tasks[0]: Verdict.WRITTEN}
     assert writer.turns > 3
+
+
+def test_however_many_rows_of_a_batch_are_slow_what_ends_later_waits_for_one_try_of_them(database: Database) -> None:
+    writer = Writer(database, registered(database, statement_seconds=0.5))
+    *slow, later = claimed(database, writer.dispatcher, 9)
+    refuse_writes(database, f"old.id <> {later}", "perform pg_sleep(10)")
+    writer.put(*map(succeeded, slow))
+    with writer.works():
+        wait_until(lambda: writer.turns > 1, "the batch is being written")
+        began = monotonic()
+        writer.put(succeeded(later))
+
+        assert writer.verdicts(1) == {later: Verdict.WRITTEN}
+        assert monotonic() - began < 2.5, "eight tries would take 4 s"
+
+        allow_writes(database)
+        assert writer.verdicts(8) == dict.fromkeys(slow, Verdict.WRITTEN)
+
+
+def test_in_the_second_lane_one_slow_row_at_most_goes_before_the_others(database: Database) -> None:
+    writer = Writer(database, registered(database, statement_seconds=0.2))
+    held, *slow = claimed(database, writer.dispatcher, 6)
+    database.execute("create sequence tries")
+    refuse_writes(database, f"old.id <> {held}", "perform nextval('tries'); perform pg_sleep(10)")
+    holder = database.connect()
+    with writer.works():
+        with holder.transaction():
+            holder.execute("select from tally.task where id = %s for update", (held,))
+            writer.put(*map(succeeded, [*slow, held]))
+            wait_until(lambda: writer.outcomes.lanes[1].pending == 6, "all are with the second lane")
+            tried = database.value("select last_value from tries")
+
+        assert writer.verdicts(1) == {held: Verdict.WRITTEN}
+
+        assert database.value("select last_value from tries") <= tried + 2
+        allow_writes(database)
+        assert writer.verdicts(5) == dict.fromkeys(slow, Verdict.WRITTEN)
 
 
 def test_a_result_that_only_the_server_refuses_fails_its_task_and_no_other(database: Database, writer: Writer) -> None:

@@ -1,8 +1,13 @@
 """The bounded pool: counts from claim to release, and what is heard of a body."""
 
+import ctypes
+import random
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import Barrier, Event, Thread
+from time import sleep
 from typing import Any
 
 import pytest
@@ -279,3 +284,97 @@ def test_a_slot_outlives_an_exception_whose_class_cannot_be_read() -> None:
         slots.start(a_claim(task, kind="fail"))
 
     assert [outcomes.get(timeout=10).state for _ in range(2)] == ["FAILED", "FAILED"]
+
+
+def throw(thread: Thread) -> None:
+    """Throw SystemExit into a thread, as a body's own timer might, too late."""
+    assert thread.ident is not None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
+
+
+def slot_threads() -> set[Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("slot-")}
+
+
+@contextmanager
+def thrown_at(threads: list[Thread]) -> Iterator[None]:
+    """While inside, throw into each of them at random moments."""
+    over = Event()
+
+    def run() -> None:
+        while not over.wait(random.uniform(0, 0.001)):
+            throw(random.choice(threads))
+
+    thrower = Thread(target=run)
+    thrower.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thrower.join(10)
+
+
+def test_a_slot_outlives_what_is_thrown_at_it_while_it_waits() -> None:
+    before = slot_threads()
+    pool = Pool(1)
+    (slot,) = slot_threads() - before
+
+    for task in (1, 2, 3):
+        throw(slot)
+        pool.start(task)
+
+        assert pool.next_outcome().id == task
+    assert slot.is_alive()
+
+
+def test_what_is_thrown_at_a_slot_while_its_body_runs_fails_the_task_by_name() -> None:
+    before = slot_threads()
+    pool = Pool(1)
+    (slot,) = slot_threads() - before
+    pool.start(1, "wait")
+    pool.begun.get(timeout=10)
+
+    throw(slot)
+    pool.gate.set()
+
+    outcome = pool.next_outcome()
+    assert outcome.state is TaskState.FAILED
+    assert outcome.error is not None
+    assert "task raised SystemExit" in outcome.error
+    pool.start(2)
+    assert pool.next_outcome().state is TaskState.SUCCEEDED
+
+
+def test_whenever_something_is_thrown_at_slots_every_claim_has_one_outcome_and_began_once() -> None:
+    before = slot_threads()
+    pool = Pool(4)
+    slots = list(slot_threads() - before)
+    tasks = range(1, 2001)
+    with thrown_at(slots):
+        for task in tasks:
+            pool.start(task, age=3.1 if task % 5 == 0 else 0)
+            sleep(0.0001)
+            while not pool.unsure.empty():
+                pool.slots.start(a_claim(pool.unsure.get().id, known_at=pool.clock.now))
+        wait_until(
+            lambda: pool.slots.running() == len(unsure_again(pool)), "every body has ended", 20, lambda: pool.slots
+        )
+
+    ended: dict[int, set[Outcome]] = {}
+    while not pool.outcomes.empty():
+        outcome = pool.outcomes.get()
+        ended.setdefault(outcome.id, set()).add(outcome)
+    assert set(ended) == set(tasks)
+    assert {len(outcomes) for outcomes in ended.values()} == {1}
+    begun = [pool.begun.get() for _ in range(pool.begun.qsize())]
+    assert len(begun) == len(set(begun))
+    assert all(slot.is_alive() for slot in slots)
+
+
+def unsure_again(pool: Pool) -> list[int]:
+    """Start what is unsure again; return what was."""
+    again = []
+    while not pool.unsure.empty():
+        again.append(pool.unsure.get().id)
+        pool.slots.start(a_claim(again[-1], known_at=pool.clock.now))
+    return again

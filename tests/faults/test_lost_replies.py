@@ -1,73 +1,116 @@
-"""A reply that is lost on its way: what was committed is found out, never done again."""
+"""The reply to a terminal write's COMMIT is lost: what was written is found out by reading, and nothing runs again."""
 
-from pathlib import Path
+from random import Random
+
+import pytest
 
 from tests.support.database import Database
-from tests.support.faults import CLAIM, fault, sleeping
-from tests.support.ledger import Ledger
-from tests.support.program import RunDispatcher
-from tests.support.proxy import MakeProxy
+from tests.support.faults import FINISH, fault, sleeping
+from tests.support.proxy import MakeProxy, Proxy
 from tests.support.server import TestServer
-from tests.support.tasks import effects
+from tests.support.service import Service
 from tests.support.waiting import wait_until
 
-ASLEEP = "select pid from pg_stat_activity where application_name like 'tally:%%:loop' and wait_event = 'PgSleep'"
+WRITERS = "application_name like 'tally:%:outcomes%'"
 
 
-def test_a_claim_that_was_committed_but_never_answered_is_settled_and_started_once(
-    database: Database,
-    server: TestServer,
-    ledger: Ledger,
-    run_dispatcher: RunDispatcher,
-    proxy: MakeProxy,
-    tmp_path: Path,
-) -> None:
-    left = tmp_path / "effects"
-    forwarder = proxy("127.0.0.1", server.port)
-    dispatcher = run_dispatcher("--slots", "3", env={"DATABASE_URL": forwarder.url_for(database.url)})
-    with fault(database, CLAIM, sleeping(0.3)):
-        tasks = ledger.submit_many("echo", [{"effects": str(left)}] * 3)
-        wait_until(lambda: database.value(ASLEEP), "the claim is under way")
-        forwarder.mute()
-        for task in tasks:
-            ledger.await_state(task, "RUNNING")
-    assert effects(left) == []
-
-    forwarder.cut()
-    forwarder.accept()
-    forwarder.thaw()
-
-    for task in tasks:
-        assert ledger.await_end(task)["state"] == "SUCCEEDED"
-    assert dispatcher.saw("tasks=3")
-    assert dispatcher.stop() == 0
-    ledger.reconcile(effects(left))
-    assert sorted(effects(left)) == tasks
+def start_behind(service: Service, way: Proxy) -> None:
+    """Start both programs, the dispatcher behind a proxy, with the session that writes outcomes open."""
+    service.web = service.run_program("falcon_app")
+    env = {"DATABASE_URL": way.url_for(service.database.url), "TALLY_LOG_LEVEL": "debug"}
+    service.dispatcher = service.run_dispatcher("--slots", "4", env=env)
+    service.await_state(service.accepted(), "SUCCEEDED")
 
 
+def written_and_not_answered(service: Service, way: Proxy, cancel: bool) -> tuple[int, list[tuple[object, ...]]]:
+    """Let an outcome be committed, and keep the reply back; return the task, and its row then."""
+    task = service.accepted("gate")
+    service.await_state(task, "RUNNING")
+    if cancel:
+        assert service.api.cancel(task).status == 202
+    way.mute()
+    service.gate.touch()
+    service.await_state(task, "CANCELED" if cancel else "SUCCEEDED")
+    return task, row(service, task)
+
+
+def row(service: Service, task: int) -> list[tuple[object, ...]]:
+    return service.database.rows("select * from tally.task where id = %s", (task,))
+
+
+@pytest.mark.parametrize(
+    ("restart", "cancel"),
+    [(False, False), (False, True), (True, False)],
+    ids=["the connection breaks", "the same of a canceled one", "the server crashes and restarts"],
+)
 def test_an_outcome_that_was_committed_but_never_acknowledged_is_found_and_not_written_again(
-    database: Database,
-    server: TestServer,
-    ledger: Ledger,
-    run_dispatcher: RunDispatcher,
-    proxy: MakeProxy,
-    tmp_path: Path,
+    service: Service, server: TestServer, proxy: MakeProxy, restart: bool, cancel: bool
 ) -> None:
-    gate = tmp_path / "gate"
-    forwarder = proxy("127.0.0.1", server.port)
-    dispatcher = run_dispatcher(env={"DATABASE_URL": forwarder.url_for(database.url), "TALLY_LOG_LEVEL": "debug"})
-    ledger.await_end(ledger.submit("echo"))
-    task = ledger.submit("gate", gate=str(gate))
-    ledger.await_state(task, "RUNNING")
-    forwarder.mute()
-    gate.touch()
-    end = ledger.await_end(task)
+    way = proxy("127.0.0.1", server.port)
+    start_behind(service, way)
+    task, end = written_and_not_answered(service, way, cancel)
+    if restart:
+        server.kill()
+    way.cut()
+    server.start()
+    way.thaw()
 
-    forwarder.cut()
-    forwarder.accept()
-    forwarder.thaw()
+    service.dispatcher.wait_for("verdict=yours already")
 
-    wait_until(lambda: dispatcher.saw("verdict=yours already"), "the write was found done")
-    assert ledger.task(task) == end
-    assert dispatcher.stop() == 0
-    ledger.reconcile()
+    assert row(service, task) == end
+    assert service.dispatcher.stop() == 0
+    service.reconcile()
+
+
+def test_an_outcome_whose_connection_died_before_its_commit_is_written_once(service: Service) -> None:
+    service.start("--slots", "4", env={"TALLY_LOG_LEVEL": "debug"})
+    with fault(service.database, FINISH, sleeping(1)):
+        task = service.accepted()
+        writing = f"select pid from pg_stat_activity where {WRITERS} and wait_event = 'PgSleep'"
+        pid = wait_until(lambda: service.database.value(writing), "the outcome is being written")
+        service.database.value("select pg_terminate_backend(%s)", (pid,))
+        service.await_state(task, "SUCCEEDED")
+
+    wait_until(lambda: service.dispatcher.saw(f"task.finished task={task} "), "the outcome was acknowledged")
+    assert service.dispatcher.output.count(f"task.finished task={task} ") == 1
+    assert service.dispatcher.stop() == 0
+    assert service.started == [task]
+    service.reconcile()
+
+
+def test_whoever_kills_the_writing_backends_under_load_makes_nothing_run_twice(service: Service) -> None:
+    database: Database = service.database
+    service.start("--slots", "8")
+    known = service.accepted()
+    moments, killed = Random(7), 0
+    with service.load(known, clients=4, pause=0.005):
+        for _ in range(60):
+            killed += database.value(f"select count(pg_terminate_backend(pid)) from pg_stat_activity where {WRITERS}")
+            database.value("select pg_sleep(%s)", (moments.uniform(0, 0.05),))
+
+    assert killed > 20
+    service.await_all()
+    assert database.rows("select distinct state, attempt from tally.task") == [("SUCCEEDED", 1)]
+    assert service.dispatcher.stop() == 0
+    assert len(service.started) == database.value("select count(*) from tally.task")
+    service.reconcile()
+
+
+def test_an_outcome_is_written_once_whatever_is_lost_while_the_server_is_frozen(
+    service: Service, server: TestServer
+) -> None:
+    service.start("--slots", "4", env={"TALLY_STATEMENT_SECONDS": "1", "TALLY_LOG_LEVEL": "debug"})
+    with fault(service.database, FINISH, sleeping(0.2)):
+        task = service.accepted()
+        writing = f"select pid from pg_stat_activity where {WRITERS} and wait_event = 'PgSleep'"
+        wait_until(lambda: service.database.value(writing), "the outcome is being written")
+        server.freeze()
+        service.dispatcher.wait_for("outcomes.failed")
+        server.thaw()
+
+        service.dispatcher.wait_for(f"task.finished task={task} ")
+
+    assert service.row(task)[0] == "SUCCEEDED"
+    assert service.dispatcher.stop() == 0
+    assert service.started == [task]
+    service.reconcile()

@@ -81,15 +81,28 @@ def leave(input: dict[str, Any], context: Context) -> object:  # noqa: A002
 def thrown(input: dict[str, Any], context: Context) -> object:  # noqa: A002
     """Have SystemExit thrown at this body's thread so many seconds after the body began, and run for `seconds`."""
     _leave_effect(input, context)
-    threading.Timer(input["after"], _throw, (threading.get_ident(),)).start()
+    with _throwing:
+        if not _thrower.is_alive():
+            _thrower.start()
+    _throws.append((time.monotonic() + input["after"], threading.get_ident()))
     end = time.monotonic() + input["seconds"]
     while time.monotonic() < end:
         time.sleep(0.001)
     return "not hit"
 
 
-def _throw(thread: int) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(SystemExit))
+def _throw_all() -> None:
+    while True:
+        time.sleep(0.0005)
+        for due in [each for each in _throws if each[0] <= time.monotonic()]:
+            _throws.remove(due)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(due[1]), ctypes.py_object(SystemExit))
+
+
+_throws: list[tuple[float, int]] = []
+_throwing = threading.Lock()
+# One for all: what is thrown at a thread in the moment it starts another would hit that one too.
+_thrower = threading.Thread(target=_throw_all, name="thrower", daemon=True)
 
 
 @task("emit")
