@@ -53,9 +53,9 @@ def main() -> int:
         print(*problems, sep="\n", file=sys.stderr)
         return 2
     start_log(settings.log_level)
-    Thread(
-        target=end_overdue, args=(inbox.await_signal, settings.drain.total_seconds()), name="deadline", daemon=True
-    ).start()
+    # The call that a second signal came into may take its time; then the reserve is left.
+    times = (settings.drain.total_seconds(), (settings.statement + settings.drain_reserve).total_seconds())
+    Thread(target=end_overdue, args=(inbox.await_signal, *times), name="deadline", daemon=True).start()
     database = Database(settings.direct_url or embedded.url(), uuid4(), settings.connect, settings.statement)
     try:
         if not await_schema(lambda: database.connect("start"), settings, lambda seconds: stops(inbox, seconds)):
@@ -148,17 +148,19 @@ class Dispatcher:
 
     def _enter(self) -> int | None:
         """Wait until the session has entered this dispatcher; the exit status when it is stopped before."""
+        signaled = False
         while not self._session.entered.is_set():
             for message in self._inbox.get(1.0):
-                if message is Word.SIGNAL and self._session.entered.is_set():
-                    # Entered in the same moment: the loop has to let it leave.
-                    self._inbox.signal()
-                    return None
                 if message is Word.SIGNAL:
-                    return 0
+                    if signaled or self._session.withdraw():
+                        return int(signaled)
+                    signaled = True
                 if message is Word.CONDEMNED or isinstance(message, ThreadEnded):
                     log.error("dispatcher.not_entered why=%s", message)
                     return 1
+        if signaled:
+            # It was entering just then: the loop has to let it leave.
+            self._inbox.put(Word.SIGNAL)
         return None
 
     def _start(self, name: str, run: Callable[[], None]) -> None:

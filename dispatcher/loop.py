@@ -137,6 +137,8 @@ class Loop:
             case Word.SIGNAL:
                 self._stop()
             case Word.CONDEMNED:
+                if not self._condemned:
+                    log.error("dispatcher.condemned busy=%d", self._slots.busy)
                 self._condemned = True
                 self._slots.cancel_all()
                 self._outcomes.give_up.set()
@@ -244,6 +246,7 @@ class Loop:
         try:
             self._caller.call("leave_dispatcher")
         except Condemned:
+            self._hear(Word.CONDEMNED)
             return 1
         except TasksLeft:
             self._next_sweep = self._clock()

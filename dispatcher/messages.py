@@ -104,7 +104,7 @@ class Inbox:
         self._lock = Lock()
         self.signaled_at: float | None = None
         """When the first signal came. For who is in the midst of something and cannot take the messages now."""
-        self._first_signal: SimpleQueue[float] = SimpleQueue()
+        self._signals: SimpleQueue[float] = SimpleQueue()
 
     def put(self, message: Message) -> None:
         if isinstance(message, Word):
@@ -115,14 +115,18 @@ class Inbox:
         self._queue.put(message)
 
     def signal(self) -> None:
+        now = monotonic()
         if self.signaled_at is None:
-            self.signaled_at = monotonic()
-            self._first_signal.put(self.signaled_at)
+            self.signaled_at = now
+        self._signals.put(now)
         self._queue.put(Word.SIGNAL)
 
-    def await_signal(self) -> float:
-        """Wait for the first signal, and return when it came; for one thread, which has nothing else to do."""
-        return self._first_signal.get()
+    def await_signal(self, timeout: float | None) -> float | None:
+        """Wait for the next signal, and return when it came; for one thread, which has nothing else to do."""
+        try:
+            return self._signals.get(timeout=timeout)
+        except Empty:
+            return None
 
     def get(self, timeout: float) -> list[Message]:
         """Wait for a message, at most `timeout` seconds, and return everything there is then, in order."""

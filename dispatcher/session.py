@@ -13,7 +13,7 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from threading import Event
+from threading import Event, Lock
 from time import monotonic
 from typing import Final
 
@@ -24,8 +24,8 @@ from dispatcher.presence import Place
 from dispatcher.retry import reconnect
 from dispatcher.sessions import Database
 from sql import statement
-from sql.connect import Connection
-from sql.errors import Condemned, DatabaseBusy, TallyError, translated
+from sql.connect import FIRST_BACKOFF_SECONDS, Connection
+from sql.errors import Condemned, DatabaseAway, DatabaseBusy, DatabaseLost, TallyError, translated
 
 log = logging.getLogger("tally.session")
 
@@ -72,21 +72,32 @@ class Session:
         self.entered = Event()
         """Set once the dispatcher is in the database and listens."""
         self.stop = Event()
+        self._entering = Lock()
+        self._has_begun_to_enter = False
+
+    def withdraw(self) -> bool:
+        """Enter no more. Returns False when entering has begun: `entered` will come, and whoever entered must leave."""
+        with self._entering:
+            if not self._has_begun_to_enter:
+                self.stop.set()
+            return not self._has_begun_to_enter
 
     def run(self) -> None:
         """Attend until told to stop, or condemned, or not allowed to beat any more."""
         while not self.stop.is_set():
             try:
-                for attempt in reconnect(self.stop, self._rhythm.backoff.total_seconds()):
-                    self._turn()
-                    with attempt, translated(), self._database.connect("session") as connection:
-                        self._attend(connection)
+                arrive = reconnect(self.stop, self._rhythm.backoff.total_seconds())
+                with translated(), arrive(self._arrive) as connection:
+                    self._attend(connection)
             except RetryError:
                 return
-            except Condemned as error:
-                log.error("dispatcher.condemned error=%s", error)  # noqa: TRY400 - a fact, not a bug
+            except Condemned:
                 self._inbox.put(Word.CONDEMNED)
                 return
+            except DatabaseAway as error:
+                # It was there: back at once, whatever the waits of earlier outages had grown to.
+                log.warning("session.lost error=%s", error)
+                self.stop.wait(FIRST_BACKOFF_SECONDS)
             except TallyError as error:
                 if not self.entered.is_set():
                     raise
@@ -94,14 +105,25 @@ class Session:
                 log.error("session.failed error=%s", error)  # noqa: TRY400 - no bug of ours
                 self.stop.wait(self._rhythm.backoff.total_seconds())
 
-    def _attend(self, connection: Connection) -> None:
-        self._take_lock(connection)
-        if not self.entered.is_set():
-            self._enter(connection)
-        self._beat(connection)
-        connection.execute(statement("queries/listen"))
+    def _arrive(self) -> Connection:
+        """Open the session and be there: with the lock, entered, beating, listening."""
+        self._turn()
+        connection = self._database.connect("session")
+        try:
+            with translated():
+                self._take_lock(connection)
+                if not self.entered.is_set():
+                    self._enter(connection)
+                self._beat(connection)
+                connection.execute(statement("queries/listen"))
+        except BaseException:
+            connection.close()
+            raise
         self.entered.set()
         log.info("session.listening pid=%d", connection.info.backend_pid)
+        return connection
+
+    def _attend(self, connection: Connection) -> None:
         self._inbox.put(Word.WOKEN)
         self._look_for_cancels(connection)
         beat_seconds = self._rhythm.beat.total_seconds()
@@ -134,6 +156,10 @@ class Session:
             raise DatabaseBusy("the lock of this dispatcher is held by its own former session")
 
     def _enter(self, connection: Connection) -> None:
+        with self._entering:
+            if self.stop.is_set():
+                raise DatabaseLost("withdrawn before it entered")
+            self._has_begun_to_enter = True
         connection.execute(
             statement("queries/register_dispatcher"),
             {

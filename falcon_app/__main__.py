@@ -22,7 +22,7 @@ from falcon_app.store import Store
 from falcon_app.transactions import connect
 from sql.errors import TallyError
 from sql.log import start_log
-from sql.process import run_to_the_end
+from sql.process import next_word, run_to_the_end
 from sql.ready import await_schema
 from sql.settings import BadSettings, Settings
 
@@ -79,7 +79,7 @@ def _await_schema(url: str, settings: Settings, inbox: Inbox) -> int | None:
             inbox.put(word)
 
     threading.Thread(target=run, name="start", daemon=True).start()
-    match inbox.get():
+    match next_word(inbox):
         case Word.READY:
             return None
         case Word.SIGNAL:
@@ -128,7 +128,7 @@ def serve(url: str, settings: WebSettings, inbox: Inbox) -> int:
         part.start()
     print(f"ready web listen={addresses[0]} admin={addresses[1]}", flush=True)
 
-    fault = inbox.get() is Word.ENDED
+    fault = next_word(inbox) is Word.ENDED
     if fault:
         log.error("web.fault reason=a thread ended that should not have")
     return _stop(settings, inbox, admission, store, public, admin) or int(fault)

@@ -27,6 +27,7 @@ from sql.connect import Connection, connect
 from sql.errors import DatabaseAway, translated
 from sql.migrate import migrate
 from sql.place import Place, place_of
+from sql.process import next_word
 from sql.server import SUPERUSER, Server
 from sql.settings import Settings
 
@@ -53,7 +54,7 @@ def serve(settings: Settings) -> int:
         signal.signal(number, lambda *_: inbox.put("stop"))
     if settings.direct_url:
         _say(f"ready db url={_without_secrets(settings.direct_url)}")
-        inbox.get()
+        next_word(inbox)
         return 0
     wheel = wheel_binaries()
     if wheel is None:

@@ -9,9 +9,10 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic, sleep
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from sql.log import FLUSH_SECONDS, flush_log
 
@@ -19,6 +20,20 @@ log = logging.getLogger("tally.process")
 
 LAST_MOMENT_SECONDS: Final = 0.1
 """How long a program may take to end by itself once its time is over."""
+HEARING_SECONDS: Final = 0.2
+
+T = TypeVar("T")
+
+
+def next_word(inbox: SimpleQueue[T]) -> T:
+    """Wait, in the main thread, for the next word of an inbox that signal handlers put theirs in.
+
+    Never long at a stretch. Of signals that come close together the kernel may give any to another thread: that wakes
+    nobody, and handlers run only in the main thread, when it next does.
+    """
+    while True:
+        with suppress(Empty):
+            return inbox.get(timeout=HEARING_SECONDS)
 
 
 def run_to_the_end(main: Callable[[], int]) -> NoReturn:

@@ -27,6 +27,7 @@ class Attended:
         *,
         beat: float = 0.05,
         cancel_lookup: float = 0.05,
+        backoff: float = 0.025,
         statement_seconds: float = 0.5,
         url: str = "",
     ) -> None:
@@ -39,7 +40,7 @@ class Attended:
         self.turns = 0
         self.may_beat = True
         self.trouble: str | None = None
-        rhythm = Rhythm(timedelta(seconds=beat), timedelta(seconds=cancel_lookup), backoff=timedelta(seconds=0.025))
+        rhythm = Rhythm(timedelta(seconds=beat), timedelta(seconds=cancel_lookup), timedelta(seconds=backoff))
         self.session = Session(
             self.reached,
             here(),
@@ -158,6 +159,36 @@ def test_a_terminated_session_comes_back_with_all_it_had_and_looks_again(databas
             assert attended.hears(Word.WOKEN), "it does not listen"
         calls.cancel(database.connect(), task)
         assert attended.canceled.get(timeout=10) == [task]
+
+
+def test_a_session_that_was_there_comes_back_at_once_however_often_it_is_ended(database: Database) -> None:
+    attended = Attended(database, backoff=60)
+    with attended.attends():
+        for _ in range(14):
+            assert terminate(database, attended.name) == 1
+            assert attended.hears(Word.WOKEN), "it waits as after an outage"
+
+
+def test_one_that_has_not_begun_to_enter_can_be_withdrawn(
+    database: Database, proxy: Callable[[str, int], Proxy]
+) -> None:
+    way = proxy("127.0.0.1", database.server.port)
+    way.refuse()
+    attended = Attended(database, url=way.url_for(database.url))
+    with attended.runs():
+        wait_until(lambda: attended.turns > 1, "it tries to connect")
+        assert attended.session.withdraw()
+        way.accept()
+
+    assert database.value("select count(*) from tally.dispatcher") == 0
+
+
+def test_one_that_has_begun_to_enter_cannot_be_withdrawn(database: Database) -> None:
+    attended = Attended(database)
+    with attended.attends():
+        assert not attended.session.withdraw()
+
+        attended.beats_on()
 
 
 def test_a_cancel_is_heard_at_once(database: Database) -> None:

@@ -1,7 +1,11 @@
 """`make run`, end to end: honcho, the Procfile, the programs, the database, as a newcomer has them."""
 
+import os
+import re
 import signal
 from pathlib import Path
+
+import psycopg
 
 from tests.lifecycle.conftest import MakeRun
 from tests.lifecycle.embedded import server_of
@@ -34,6 +38,21 @@ def test_a_task_is_run_and_still_there_after_a_stop_and_a_start(make_run: MakeRu
     assert task["state"] == "SUCCEEDED"
     assert task["result"] == {"words": 2, "bytes": 6, "runes": 6}
     assert again == task
+
+
+def test_a_dispatcher_that_is_killed_is_no_clean_end(make_run: MakeRun, project: Path) -> None:
+    program = make_run()
+    found = re.search(r"ready db url=(\S+)", program.output)
+    assert found
+    with psycopg.connect(found[1]) as connection:
+        ((pid,),) = connection.execute("select pid from tally.dispatcher where stopped_at is null").fetchall()
+
+    os.kill(pid, signal.SIGKILL)
+
+    assert program.wait() != 0
+    assert program.output.count("stopped (rc=") == 3, program.output
+    assert program.saw(f"dispatcher.1 stopped (rc={128 + signal.SIGKILL})")
+    assert not server_of(project).processes()
 
 
 def test_with_a_database_url_it_migrates_and_starts_nothing_embedded(

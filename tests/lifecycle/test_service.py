@@ -2,13 +2,11 @@
 
 import subprocess
 from pathlib import Path
-from signal import SIGTERM
 
 import pytest
 
 from tests.support.database import Database
 from tests.support.http import Client
-from tests.support.ledger import Ledger
 from tests.support.program import RunDispatcher, RunProgram
 from tests.support.waiting import wait_until
 
@@ -62,41 +60,6 @@ def test_the_licence_texts_are_counted_as_wc_counts_them(
         (task, counted[path]["words"], counted[path]["bytes"], counted[path]["runes"])
         for task, path in sorted(tasks.items())
     ] == rows
-
-
-def test_http_closed_is_not_workers_done(
-    ledger: Ledger, run_program: RunProgram, run_dispatcher: RunDispatcher, tmp_path: Path
-) -> None:
-    gate = tmp_path / "gate"
-    web = run_program("falcon_app")
-    dispatcher = run_dispatcher()
-    task = Client(web.address).submit(kind="gate", input={"gate": str(gate)}).json()["id"]
-    ledger.await_state(task, "RUNNING")
-
-    assert web.stop() == 0
-    dispatcher.send(SIGTERM)
-    wait_until(lambda: dispatcher.saw("dispatcher.draining"), "the drain has begun")
-    assert ledger.state(task) == "RUNNING"
-    gate.touch()
-
-    assert dispatcher.wait() == 0
-    assert ledger.task(task)["state"] == "SUCCEEDED"
-
-
-def test_after_a_restart_the_ports_are_bound_again_and_old_ids_are_there(
-    run_program: RunProgram, run_dispatcher: RunDispatcher
-) -> None:
-    web = run_program("falcon_app")
-    dispatcher = run_dispatcher()
-    (host, port), (_, admin) = web.address, web.admin
-    task = Client(web.address).submit(input={"text": "Go one"}).json()["id"]
-    Client(web.address).follow(task)
-    assert (web.stop(), dispatcher.stop()) == (0, 0)
-
-    web = run_program("falcon_app", "--listen", f"{host}:{port}", "--admin", f"{host}:{admin}")
-
-    answer = Client(web.address).get(f"/tasks/{task}")
-    assert (answer.status, answer.json()["state"]) == (200, "SUCCEEDED")
 
 
 def test_a_canceled_running_task_keeps_its_slot_until_the_body_has_ended(
