@@ -3,11 +3,14 @@
 PYTHON ?= python3
 BIN := $(CURDIR)/.venv/bin
 
-.PHONY: help .venv run test check schema
+.PHONY: help .venv run test faults evidence evidence-check check schema
 
 help:
 	@echo "make run      start everything: http://127.0.0.1:8000, PORT=… for another port"
 	@echo "make test     run the tests"
+	@echo "make faults   run the whole fault table, with the long waits, side by side"
+	@echo "make evidence run the fault table and KILLS=200 kills against an unpacked source archive, and keep what was seen"
+	@echo "make evidence-check DIR=evidence/…   verify such a run from its files alone"
 	@echo "make check    all that a change must pass: format, lint, types, schema, tests on two PostgreSQL versions"
 	@echo "make schema   write sql/schema.sql from the migrations"
 	@echo "make .venv    make the environment alone"
@@ -31,6 +34,17 @@ run: .venv/installed
 
 test: .venv/installed
 	.venv/bin/python -m pytest
+
+faults: .venv/installed
+	.venv/bin/python -m pytest tests/faults -m 'long or not long' -n 4
+
+KILLS ?= 200
+
+evidence: .venv/installed
+	.venv/bin/python -m evidence run --kills $(KILLS)
+
+evidence-check: .venv/installed
+	.venv/bin/python -m evidence check $(DIR)
 
 check: .venv/installed
 	.venv/bin/ruff format --check .
