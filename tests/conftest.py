@@ -26,6 +26,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     report = yield
     item.stash[_FAILED] = item.stash.get(_FAILED, False) or report.failed
+    # A worker beside others can't send what is not UTF-8, and some tests are about just that.
+    report.sections = [(name, text.encode("utf-8", "backslashreplace").decode()) for name, text in report.sections]
     return report
 
 
