@@ -33,7 +33,7 @@ run: .venv/installed
 	exec .venv/bin/honcho start --port "$${PORT:-8000}"
 
 test: .venv/installed
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n 2
 
 faults: .venv/installed
 	.venv/bin/python -m pytest tests/faults -m 'long or not long' -n 4
@@ -51,9 +51,9 @@ check: .venv/installed
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	.venv/bin/python -m tests.support.schema --check
-	.venv/bin/python -m pytest
+	.venv/bin/python -m pytest -n 2
 	TALLY_TEST_PG_BIN="$$(.venv/bin/python -c 'from sql.binaries import wheel_binaries; print(wheel_binaries())')" \
-	    .venv/bin/python -m pytest tests/sql tests/lifecycle
+	    .venv/bin/python -m pytest -n 2 tests/sql tests/lifecycle
 
 schema: .venv/installed
 	.venv/bin/python -m tests.support.schema

@@ -54,6 +54,8 @@ class Cluster:
                 "fsync": "on",
                 "synchronous_commit": "on",
                 "log_line_prefix": "%m [%p] %a ",
+                # In the data folder: what a killed server leaves behind goes with it.
+                "dynamic_shared_memory_type": "mmap",
             },
         )
 

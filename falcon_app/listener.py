@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from waitress import wasyncore
@@ -206,7 +207,8 @@ class Listener:
         Once the thread has ended, `unanswered` tells how many clients were left without their answer.
         """
         self._drains_by = deadline
-        if self.is_alive:
+        # The thread may see it by itself, and have closed its trigger by the time this pulls it.
+        with suppress(OSError):
             self._server.pull_trigger()
 
     def join(self, seconds: float) -> bool:
