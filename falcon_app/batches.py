@@ -5,7 +5,6 @@ refuses, or that times out, is tried again by halves, down to the one row that i
 reply is lost leaves all of its members unknown, until `settling` has found out.
 """
 
-from datetime import timedelta
 from time import monotonic
 from typing import Final, NamedTuple
 
@@ -39,12 +38,12 @@ COMMIT_SECONDS: Final = 0.25
 class Manner(NamedTuple):
     """How a batch is written: the first time, or after it failed."""
 
-    key_wait: timedelta = timedelta(milliseconds=100)
+    key_wait_ms: int = 100
     notify: bool = True
 
     def again(self) -> "Manner":
         """A key that is held has been waited for; its owner is only to be found."""
-        return self._replace(key_wait=timedelta(milliseconds=1))
+        return self._replace(key_wait_ms=1)
 
 
 class Batches:
@@ -74,6 +73,8 @@ class Batches:
         try:
             rows = self._written(batch, connection, deadline, manner)
         except TallyError as error:
+            # Left open it would be taken for an outage by the next probe, and ended by the server after 2 s.
+            abandon(connection)
             self._recover(batch, error, manner)
             return
         try:
@@ -94,8 +95,9 @@ class Batches:
     def _written(self, batch: list[Submission], connection: Connection, deadline: float, manner: Manner) -> list[Row]:
         """Write, and return a row for each member, not committed yet."""
         with connection.by(deadline), translated():
-            if deadline - monotonic() < self._settings.statement.total_seconds() + ANSWER_SECONDS:
-                bound_statements(connection, statement_limit(self._settings.statement, deadline))
+            limit = statement_limit(self._settings.statement, deadline)
+            if limit < self._settings.statement:
+                bound_statements(connection, limit)
             rows = connection.execute(
                 statement("queries/submit_tasks"),
                 {
@@ -104,7 +106,7 @@ class Batches:
                     "kinds": [submission.kind for submission in batch],
                     "inputs": [submission.input for submission in batch],
                     "keys": [submission.key for submission in batch],
-                    "key_wait_ms": round(manner.key_wait.total_seconds() * 1000),
+                    "key_wait_ms": manner.key_wait_ms,
                     "notify": manner.notify,
                 },
             ).fetchall()
@@ -112,7 +114,9 @@ class Batches:
 
     def _recover(self, batch: list[Submission], error: TallyError, manner: Manner) -> None:
         """Answer a batch of which it is certain that no member has a row, or try it again by halves."""
-        if isinstance(error, RowRefused | DatabaseBusy) and len(batch) > 1 and not means_away(error):
+        # Misconfigured too: a policy, or a trigger that fails on some rows only, speaks in the same class of codes.
+        of_a_row = isinstance(error, RowRefused | DatabaseBusy | Misconfigured) and not means_away(error)
+        if of_a_row and len(batch) > 1:
             middle = len(batch) // 2
             self._admit_again(batch[:middle], manner.again())
             self._admit_again(batch[middle:], manner.again())

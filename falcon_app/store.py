@@ -8,6 +8,7 @@ retries is not the pool but `availability` and the next request.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from threading import Semaphore
 from time import monotonic
 from typing import Final, LiteralString
 
@@ -15,6 +16,7 @@ from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from falcon_app.availability import Availability
 from falcon_app.transactions import (
+    TIDY_UP,
     abandon,
     begin,
     commit,
@@ -52,6 +54,8 @@ class Store:
             name="tally-web",
             open=False,
         )
+        # A cancel waits where its row is locked; what never waits, reads and readiness, keeps sessions to itself.
+        self._cancels = Semaphore(max(1, settings.database_connections // 2))
         availability.on_back = self._pool.drain
 
     def open(self) -> None:
@@ -69,6 +73,14 @@ class Store:
 
         Raises `NotFound`, `AlreadyTerminal`, `DatabaseAway` (nothing was changed), and `OutcomeUnknown`.
         """
+        if not self._cancels.acquire(timeout=max(0.0, deadline - TIDY_UP.total_seconds() - monotonic())):
+            raise DatabaseBusy("no session was free in time")
+        try:
+            return self._cancel(task, deadline)
+        finally:
+            self._cancels.release()
+
+    def _cancel(self, task: int, deadline: float) -> str:
         try:
             return self._ask(statement("queries/cancel_task"), deadline, id=task, notify=True)
         except RowRefused as error:
@@ -141,7 +153,7 @@ class Store:
 
     def _lent(self, deadline: float) -> Connection:
         try:
-            return self._pool.getconn(timeout=max(0.01, deadline - monotonic()))
+            return self._pool.getconn(timeout=max(0.01, deadline - TIDY_UP.total_seconds() - monotonic()))
         except PoolTimeout:
             # Every session is busy, or none can be opened: only a probe can tell.
             self._availability.doubt()

@@ -82,7 +82,10 @@ class Settings:
     )
     request: timedelta = _seconds(2.5, "longest time to answer a request once it was read", least=0.6)
     request_threads: int = _count(32, "requests answered at the same time", most=512)
-    database_connections: int = _count(4, "connections of a web process for reads and cancels, besides admission's one")
+    database_connections: int = _count(
+        4,
+        "connections of a web process for reads and cancels (which use half of them at most), besides admission's one",
+    )
     max_connections: int = _count(1000, "HTTP connections open at the same time")
     idle: timedelta = _seconds(20, "an HTTP connection without a complete request is closed after this", least=0.1)
     max_body_bytes: int = _count(1024 * 1024, "largest request body", most=256 * 1024 * 1024)

@@ -24,8 +24,11 @@ returns table (token uuid, verdict text, id bigint, row_token uuid, document tex
 language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+-- What is set below ends with the call: COMMIT waits for the notification lock of the whole server, and may.
+set lock_timeout = 0
 as $$
 declare
+    v_with_keys constant boolean := array_remove(p_keys, null) <> '{}';
     v_max_open integer;
     v_new bigint[];
     v_lowest bigint;
@@ -40,20 +43,17 @@ begin
         raise exception 'there is no queue named %', quote_literal(p_queue) using errcode = 'TL404';
     end if;
 
-    select array_agg(unmade.ordinal order by unmade.ordinal)
+    select array_agg(submitted.ordinal order by submitted.ordinal)
     into v_new
-    from (
-        select distinct on (submitted.key, case when submitted.key is null then submitted.ordinal end)
-            submitted.ordinal
-        from unnest(p_keys) with ordinality as submitted (key, ordinal)
-        where not exists (select from tally.task where task.idempotency_key = submitted.key)
-        order by submitted.key, case when submitted.key is null then submitted.ordinal end, submitted.ordinal
-    ) as unmade;
+    from unnest(p_keys) with ordinality as submitted (key, ordinal)
+    where submitted.key is null
+        or submitted.ordinal = array_position(p_keys, submitted.key)
+        and not exists (select from tally.task where task.idempotency_key = submitted.key);
     if v_max_open is not null and v_new is not null then
         v_new := v_new[1:greatest(0, v_max_open - tally.open_count(p_queue))];
     end if;
 
-    if array_length(array_remove(p_keys, null), 1) > 0 then
+    if v_with_keys then
         perform set_config('lock_timeout', p_key_wait_ms || 'ms', true);
     end if;
     with admitted as (
@@ -76,14 +76,20 @@ begin
     if v_lowest is not null and p_notify then
         perform pg_notify('tally_work', json_build_object('queue', p_queue, 'position', v_lowest)::text);
     end if;
+    if v_ids is null and v_with_keys then
+        -- A task that was there may not be on the standbys, nor on the disk yet: with something written, this commit
+        -- waits for both. See settle_submissions.
+        perform pg_logical_emit_message(true, 'tally', 'answered');
+    end if;
 
     return query
     select
         submitted.token,
         case
-            when coalesce(admitted.id, keyed.id) is null then 'overloaded'
-            when keyed.digest <> tally.submission_digest(submitted.kind, submitted.input) then 'key reused'
-            else 'admitted'
+            when admitted.id is not null then 'admitted'
+            when keyed.id is null then 'overloaded'
+            when keyed.digest = tally.submission_digest(submitted.kind, submitted.input) then 'admitted'
+            else 'key reused'
         end,
         coalesce(admitted.id, keyed.id),
         coalesce(admitted.token, keyed.token),

@@ -171,6 +171,18 @@ def test_only_the_row_that_is_refused_at_commit_is_refused(api: Api, database: D
     assert row_count(database) == 8
 
 
+def test_a_row_that_is_refused_as_a_policy_would_is_refused_alone(api: Api, database: Database) -> None:
+    on_insert(database, "new.input->>'n' = '3'", "raise exception 'not yours' using errcode = '42501';")
+    with queue_locked(database):
+        first = api.post_aside({"n": -1})
+        await_lock_waits(database)
+        answers = [api.post_aside({"n": n}) for n in range(8)]
+        await_queued(api, 8)
+
+    assert results([first, *answers]) == [202] * 8 + [503]
+    assert row_count(database) == 8
+
+
 def test_one_slow_row_times_out_alone(make_api: MakeApi, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     on_insert(database, "new.input->>'n' = '3'", "perform pg_sleep(10);")
     api = make_api(TALLY_STATEMENT_SECONDS="0.1", TALLY_REQUEST_SECONDS="4")

@@ -1,12 +1,15 @@
 """The database goes away and comes back: refused in time, then at once, then served again, without a restart."""
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic
 
 import pytest
 from falcon.testing import Result
 
 from tests.api.conftest import Api, MakeApi, assert_problem, row_count
+from tests.api.test_admission import on_insert
 from tests.support.database import Database
 from tests.support.proxy import Proxy
 from tests.support.server import TestServer
@@ -201,6 +204,21 @@ def test_a_cancel_of_a_locked_task_is_refused_alone(api: Api, database: Database
     assert api.get(tasks[0]).json["state"] == "QUEUED"
 
 
+def test_cancels_that_wait_for_a_locked_row_leave_sessions_to_reads(api: Api, database: Database) -> None:
+    locked, free = api.post({"n": 1}).json["id"], api.post({"n": 2}).json["id"]
+    holder = database.connect("test-holder")
+    waiting = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' and query ~ 'cancel_task'"
+    with ThreadPoolExecutor(8) as clients, holder.transaction():
+        holder.execute("select from tally.task where id = %s for update", (locked,))
+        cancels = [clients.submit(api.cancel, locked) for _ in range(8)]
+        wait_until(lambda: database.value(waiting), "cancels wait for the row")
+
+        answers = [timed(lambda: api.get(free)), timed(lambda: api.admin.simulate_get("/readyz"))]
+
+    assert [(answer.status_code, seconds < 1) for answer, seconds in answers] == [(200, True)] * 2
+    assert sorted(cancel.result().status_code for cancel in cancels) == [202] + [409] * 7
+
+
 def test_a_pool_that_is_used_up_refuses_only_who_waits_for_it(make_api: MakeApi, database: Database) -> None:
     api = make_api(TALLY_DATABASE_CONNECTIONS="1", TALLY_REQUEST_SECONDS="0.7")
     api.post({"n": 1})
@@ -230,3 +248,23 @@ def test_what_a_trigger_says_of_another_server_says_nothing_of_this_one(
     assert not api.admission.availability.is_away
     assert api.post({"n": 1}).status_code == 202
     assert row_count(database) == 1
+
+
+def test_a_doubt_after_a_refused_submit_is_not_taken_for_an_outage(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_insert(database, "new.input ? 'bad'", "raise exception 'no';")
+    assert_problem(api.post({"bad": 1}), 422, "invalid-input")
+    probed = threading.Event()
+    probe = api.admission._probe
+
+    def probe_and_tell() -> None:
+        probe()
+        probed.set()
+
+    monkeypatch.setattr(api.admission, "_probe", probe_and_tell)
+
+    api.admission.availability.doubt()
+
+    assert probed.wait(10)
+    assert not api.admission.availability.is_away

@@ -1,6 +1,7 @@
 """Idempotency-Key: the same request again is the same task, and somebody else's open transaction holds nobody up."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -8,7 +9,9 @@ from falcon.testing import Result
 
 from tests.api.conftest import JSON, Api, MakeApi, assert_problem, row_count
 from tests.api.test_admission import await_lock_waits, await_queued, queue_locked, results
+from tests.api.test_lost_commits import SYNC_REP, standby_awaited
 from tests.support.database import Database
+from tests.support.server import TestServer
 from tests.support.waiting import wait_until
 
 
@@ -108,6 +111,45 @@ def test_a_row_locked_by_somebody_does_not_hold_its_key_up(api: Api, database: D
         holder.execute("select from tally.task for update")
 
         assert post(api, "k").json["id"] == first.json["id"]
+
+
+def test_a_commit_that_waits_for_another_s_notification_is_not_a_held_key(
+    make_api: MakeApi, database: Database, server: TestServer
+) -> None:
+    waiting = "select count(*) from pg_locks where not granted and waitstart < clock_timestamp() - interval '0.3 s'"
+    database.execute(f"alter database {database.name} set synchronous_commit = local")
+    api = make_api()
+    notifier = database.connect("test-notifier")
+    notifier.execute("set synchronous_commit = on")
+    with standby_awaited(server), ThreadPoolExecutor(1) as aside:
+        # Whoever notifies holds one lock of the whole server until its commit is confirmed.
+        aside.submit(notifier.execute, "create table public.t (); notify somewhere")
+        wait_until(lambda: database.value(f"select count(*) {SYNC_REP}"), "somebody's notification waits for a standby")
+
+        answer = api.post_aside({"n": 1}, {**JSON, "Idempotency-Key": "k"})
+        wait_until(lambda: answer.done() or database.value(waiting), "the submit has waited longer than for a key")
+        database.value("select pg_cancel_backend(%s)", (notifier.info.backend_pid,))
+
+    assert answer.result(20).status_code == 202
+
+
+def test_a_task_that_no_standby_has_is_not_answered_again(api: Api, database: Database, server: TestServer) -> None:
+    assert api.post({"n": 0}).status_code == 202
+    with standby_awaited(server):
+        database.execute(
+            "set synchronous_commit = local;"
+            "insert into tally.task (token, queue, kind, input, idempotency_key, digest) values (gen_random_uuid(),"
+            " 'default', 'text.stats', '{\"n\": 1}', 'k', tally.submission_digest('text.stats', '{\"n\": 1}'))"
+        )
+
+        answer = api.post_aside({"n": 1}, {**JSON, "Idempotency-Key": "k"})
+
+        wait_until(
+            lambda: answer.done() or database.value(f"select count(*) {SYNC_REP}"), "the answer waits for a standby"
+        )
+        assert not answer.done()
+    assert answer.result(20).status_code == 202
+    assert row_count(database) == 2
 
 
 @pytest.mark.parametrize("key", ["", "k" * 256, "caf\u00e9", "a\tb", "a\x7f"])

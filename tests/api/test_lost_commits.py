@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from time import monotonic
 
@@ -18,6 +19,8 @@ from tests.support.database import Database
 from tests.support.proxy import MakeProxy
 from tests.support.server import TestServer
 from tests.support.waiting import wait_until
+
+SYNC_REP = "from pg_stat_activity where wait_event = 'SyncRep' and datname = current_database()"
 
 
 def lose_first_reply(monkeypatch: pytest.MonkeyPatch, then: Callable[[Connection], None]) -> None:
@@ -124,6 +127,12 @@ def standby_awaited(server: TestServer) -> Iterator[None]:
     """Let every commit wait for a standby that is not there."""
     server.value("alter system set synchronous_standby_names = 'nobody'")
     server.value("select pg_reload_conf()")
+    in_force = threading.Event()
+    with psycopg.connect(server.url("postgres"), autocommit=True) as probe, ThreadPoolExecutor(1) as aside:
+        aside.submit(lambda: [probe.execute("select pg_current_xact_id()") for _ in iter(in_force.is_set, True)])
+        wait_until(lambda: server.value(f"select count(*) {SYNC_REP}"), "a commit waits for a standby")
+        in_force.set()
+        server.value(f"select pg_cancel_backend({probe.info.backend_pid})")
     try:
         yield
     finally:
@@ -134,7 +143,7 @@ def standby_awaited(server: TestServer) -> Iterator[None]:
 def test_a_wait_for_a_standby_that_was_broken_off_is_settled_by_a_commit_that_is_confirmed(
     api: Api, database: Database, server: TestServer
 ) -> None:
-    waiting = "select pid from pg_stat_activity where wait_event = 'SyncRep' and datname = current_database()"
+    waiting = f"select pid {SYNC_REP}"
     assert api.post({"n": 0}).status_code == 202
     with standby_awaited(server):
         answer = api.post_aside({"n": 1})

@@ -132,3 +132,24 @@ def test_a_key_that_somebody_commits_meanwhile_is_theirs(database: Database) -> 
     ).fetchone()
 
     assert (ask(connection, ("k", "{}"))[0].id,) == theirs
+
+
+def test_the_wait_for_a_key_bounds_nothing_that_the_transaction_does_later(database: Database) -> None:
+    connection = database.connect()
+
+    with connection.transaction():
+        before = connection.execute("show lock_timeout").fetchone()
+        ask(connection, ("k", "{}"))
+
+        # COMMIT waits too: for the lock that everybody on the server who notifies takes.
+        assert connection.execute("show lock_timeout").fetchone() == before
+
+
+def test_a_known_key_is_answered_by_a_transaction_that_standbys_must_confirm(database: Database) -> None:
+    connection = database.connect()
+    ask(connection, ("k", "{}"))
+
+    with connection.transaction():
+        ask(connection, ("k", "{}"))
+
+        assert connection.execute("select pg_current_xact_id_if_assigned() is not null").fetchone() == (True,)
