@@ -4,8 +4,9 @@ A claim call has a number of its own, stored on the rows it takes. If its reply 
 those are: until `settle_claim` has told, no other claim is made. A database that cannot be reached, or is read-only,
 changes nothing: the tasks stay QUEUED. Any other error may be one task's doing: then candidates are tried one at a
 time. Each that is refused alone becomes a `Refusal`, and each that runs out of time alone is set aside for a growing
-period, while the others go on. What may be about the world as well is a task's own only if another could be claimed
-in the same round: then a missing privilege is a refusal too, and a lock or a lacking resource sets the task aside.
+period, while the others go on. What may be about the world as well (a lock, a resource, a missing privilege) sets a
+task aside too, if another could be claimed in the same round. It never fails one: the world may have changed in the
+midst of the round.
 """
 
 import logging
@@ -14,9 +15,9 @@ from time import monotonic
 from typing import Final
 
 from dispatcher.messages import Claim, Refusal
-from dispatcher.retry import Aside, is_timeout, may_be_one_rows
+from dispatcher.retry import Aside, is_one_rows, is_timeout, may_be_one_rows
 from dispatcher.sessions import Caller
-from sql.errors import DatabaseLost, Misconfigured, RowRefused, TallyError
+from sql.errors import DatabaseLost, TallyError
 
 log = logging.getLogger("tally.claims")
 
@@ -25,6 +26,9 @@ CAUTION_SECONDS: Final = 10.0
 
 MANY: Final = 8
 """So many are tried, even for one free slot: a fault of one task is not taken for a fault of the world."""
+
+MOST: Final = 256
+"""Where none could be claimed, twice as many are tried the next time, up to this: they may be all of one kind."""
 
 
 class Claims:
@@ -43,8 +47,7 @@ class Claims:
         self._clock = clock
         self._number = 0
         self._refused: set[int] = set()
-        self._untold: list[Refusal] = []
-        """Refusals that found no free slot to be written in."""
+        self._width = MANY
         self._aside: Aside[int] = Aside(clock)
         self._cautious_until = clock()
         self.unsettled: int | None = None
@@ -61,11 +64,6 @@ class Claims:
         """
         if self.unsettled is not None:
             yield from self._settle(self.unsettled)
-            return
-        while self._untold and free:
-            free -= 1
-            yield self._untold.pop()
-        if not free:
             return
         if self._clock() >= self._cautious_until:
             try:
@@ -100,14 +98,18 @@ class Claims:
                 queue=self._queue,
                 free=free,
                 after_positions="{}",
-                excluded=[*self._refused, *self._aside.held()],
+                excluded=self._excluded(),
                 only=only,
             )
         except DatabaseLost:
             self.unsettled = self._number
             log.warning("claim.unsettled number=%d", self._number)
             raise
-        return [Claim(*(*row, asked_at)) for row in rows]
+        claims = [Claim(*(*row, asked_at)) for row in rows]
+        if any(self._aside.remembers(claim.id) for claim in claims):
+            # Perhaps it was the table that was locked, and not their rows.
+            self._aside.clear()
+        return claims
 
     def _settle(self, number: int) -> Iterator[Claim]:
         asked_at = self._clock()
@@ -128,12 +130,10 @@ class Claims:
             raise error
 
     def _take_one_by_one(self, free: int) -> Iterator[Claim | Refusal]:
-        limit = max(free, MANY)
-        candidates = self._caller.call(
-            "claimable_tasks", queue=self._queue, excluded=[*self._refused, *self._aside.held()], limit=limit
-        )
+        limit = max(free, self._width)
+        candidates = self._caller.call("claimable_tasks", queue=self._queue, excluded=self._excluded(), limit=limit)
         taken, claimed, moved = 0, False, False
-        unclear: list[tuple[int, TallyError]] = []
+        unclear: dict[int, TallyError] = {}
         for (task_id,) in candidates:
             if self._is_stopping():
                 return
@@ -141,36 +141,32 @@ class Claims:
                 break
             try:
                 claims = self._claim(1, only=[task_id])
-            except RowRefused as error:
-                taken, moved = taken + 1, True
-                yield self._refuse(task_id, error)
             except TallyError as error:
                 if not may_be_one_rows(error):
                     raise
-                if is_timeout(error):
+                if is_one_rows(error):
+                    taken, moved = taken + 1, True
+                    yield self._refuse(task_id, error)
+                elif is_timeout(error):
                     moved = True
                     self._set_aside(task_id, error)
                 else:
-                    unclear.append((task_id, error))
+                    unclear[task_id] = error
             else:
-                taken, claimed = taken + len(claims), claimed or bool(claims)
+                taken, claimed, moved = taken + len(claims), claimed or bool(claims), moved or bool(claims)
                 yield from claims
         # Where nothing moved, somebody holds them all locked, and another round at once would find the same.
-        self.is_full = taken == free or (len(candidates) == limit and (claimed or moved))
+        self.is_full = taken == free or (len(candidates) == limit and moved)
         if unclear and not claimed:
             # Not one could be claimed: this is about the installation or the world, not about these tasks.
-            raise unclear[0][1]
-        self._blame(unclear)
-        while self._untold and taken < free:
-            taken += 1
-            yield self._untold.pop()
+            self._width = min(2 * self._width, MOST)
+            raise next(iter(unclear.values()))
+        self._width = MANY
+        for task_id, reason in unclear.items():
+            self._set_aside(task_id, reason)
 
-    def _blame(self, tasks: list[tuple[int, TallyError]]) -> None:
-        for task_id, error in tasks:
-            if isinstance(error, Misconfigured):
-                self._untold.append(self._refuse(task_id, error))
-            else:
-                self._set_aside(task_id, error)
+    def _excluded(self) -> list[int]:
+        return [*self._refused, *self._aside.held()]
 
     def _set_aside(self, task_id: int, error: TallyError) -> None:
         log.warning("claim.set_aside task=%d seconds=%.0f error=%s", task_id, self._aside.put(task_id), error)

@@ -135,7 +135,8 @@ class SecondLane:
         self._caller.close()
 
     def _take(self, *, wait: bool = False) -> None:
-        self._pending |= {report.id: report for report in taken(self._arrived, wait=wait)}
+        # Before those that are here, of which many may be slow.
+        self._pending = {report.id: report for report in taken(self._arrived, wait=wait)} | self._pending
 
     def _write(self) -> None:
         try:

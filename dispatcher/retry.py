@@ -66,6 +66,14 @@ class Aside(Generic[Key]):
     def holds(self, key: Key) -> bool:
         return self._clock() < self._periods.get(key, (0.0, 0.0))[0]
 
+    def remembers(self, key: Key) -> bool:
+        """Is it set aside, or was it not long ago?"""
+        return key in self._periods
+
+    def clear(self) -> None:
+        """Forget them all: what they met may be over."""
+        self._periods.clear()
+
     def held(self) -> list[Key]:
         """Return what is set aside now."""
         now = self._clock()
@@ -91,6 +99,15 @@ def may_be_one_rows(error: TallyError) -> bool:
     if isinstance(error, DatabaseBusy):
         return not is_read_only(error)
     return isinstance(error, RowRefused | Misconfigured) or is_timeout(error)
+
+
+def is_one_rows(error: TallyError) -> bool:
+    """Is one row alone the reason, for certain?
+
+    Not where a feature is missing, a limit of the program is met, or the table is in a wrong state (published, say,
+    without an identity of its rows): every row may meet these.
+    """
+    return isinstance(error, RowRefused) and (error.sqlstate or "")[:2] not in {"0A", "25", "54", "55"}
 
 
 def is_timeout(error: Exception) -> bool:

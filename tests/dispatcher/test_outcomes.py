@@ -241,6 +241,27 @@ def test_in_the_second_lane_one_slow_row_at_most_goes_before_the_others(database
         assert writer.verdicts(5) == dict.fromkeys(slow, Verdict.WRITTEN)
 
 
+def test_what_comes_to_the_second_lane_is_tried_before_the_slow_rows_that_are_there(database: Database) -> None:
+    writer = Writer(database, registered(database, statement_seconds=0.5))
+    newcomer, *slow = claimed(database, writer.dispatcher, 9)
+    refuse_writes(database, f"old.id <> {newcomer}", "perform pg_sleep(10)")
+    writer.put(*map(succeeded, slow))
+    with writer.works():
+        wait_until(lambda: writer.outcomes.lanes[1].pending == len(slow), "the slow rows are in the second lane")
+        holder = database.connect()
+        with holder.transaction():
+            holder.execute("select from tally.task where id = %s for update", (newcomer,))
+            writer.put(succeeded(newcomer))
+            wait_until(lambda: writer.outcomes.lanes[1].pending > len(slow), "the held row is there too")
+        began = monotonic()
+
+        assert writer.verdicts(1) == {newcomer: Verdict.WRITTEN}
+        assert monotonic() - began < 2, "eight tries would take 4 s"
+
+        allow_writes(database)
+        assert writer.verdicts(8) == dict.fromkeys(slow, Verdict.WRITTEN)
+
+
 def test_a_result_that_only_the_server_refuses_fails_its_task_and_no_other(database: Database, writer: Writer) -> None:
     good, bad = claimed(database, writer.dispatcher, 2)
     with writer.works():
