@@ -23,6 +23,7 @@ CREATE FUNCTION tally.cancel_task(p_id bigint, p_notify boolean) RETURNS text
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     AS $$
 declare
     v_task tally.task;
@@ -61,6 +62,7 @@ CREATE FUNCTION tally.claim_tasks(p_dispatcher uuid, p_number bigint, p_queue te
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     AS $$
 declare
     v_fence bigint;
@@ -113,6 +115,7 @@ CREATE FUNCTION tally.condemn_dispatcher(p_dispatcher uuid, p_beat bigint, p_why
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     AS $$
 declare
     v_beat bigint;
@@ -160,6 +163,7 @@ CREATE FUNCTION tally.fail_lost_tasks(p_dispatcher uuid, p_ids bigint[], p_attem
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     AS $$
 declare
     v_locked bigint[];
@@ -196,6 +200,7 @@ CREATE FUNCTION tally.finish_tasks(p_dispatcher uuid, p_ids bigint[], p_attempts
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     AS $$
 declare
     v_locked bigint[];
@@ -303,6 +308,7 @@ CREATE FUNCTION tally.recover_tasks(p_dispatcher uuid, p_only bigint[] DEFAULT N
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     AS $$
 declare
     v_holder tally.dispatcher;
@@ -363,6 +369,7 @@ CREATE FUNCTION tally.refuse_claim(p_dispatcher uuid, p_id bigint, p_detail text
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     AS $$
 declare
     v_state text;
@@ -403,6 +410,7 @@ CREATE FUNCTION tally.settle_claim(p_dispatcher uuid, p_number bigint) RETURNS T
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     AS $$
 declare
     v_stopped_at timestamptz;
@@ -431,6 +439,7 @@ CREATE FUNCTION tally.settle_submissions(p_queue text, p_ids bigint[], p_tokens 
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     AS $$
 begin
     perform pg_advisory_xact_lock(tally.queue_lock_key(p_queue));
@@ -453,6 +462,7 @@ CREATE FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[]
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     SET lock_timeout TO '0'
     AS $$
 declare

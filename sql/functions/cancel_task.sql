@@ -9,6 +9,7 @@ returns text
 language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 declare
     v_task tally.task;

@@ -20,6 +20,7 @@ returns table (id bigint, attempt integer, kind text, input text, priority small
 language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 declare
     v_fence bigint;

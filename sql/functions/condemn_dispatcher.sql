@@ -17,6 +17,7 @@ returns table (id bigint, state text)
 language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 declare
     v_beat bigint;

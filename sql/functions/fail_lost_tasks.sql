@@ -7,6 +7,7 @@ returns setof bigint
 language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 declare
     v_locked bigint[];

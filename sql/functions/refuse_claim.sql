@@ -8,6 +8,7 @@ returns void
 language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 declare
     v_state text;

@@ -9,6 +9,7 @@ returns table (id bigint)
 language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 as $$
 begin
     perform pg_advisory_xact_lock(tally.queue_lock_key(p_queue));

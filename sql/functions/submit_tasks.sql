@@ -24,6 +24,7 @@ returns table (token uuid, verdict text, id bigint, row_token uuid, document tex
 language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set jit = off
 -- What is set below ends with the call: COMMIT waits for the notification lock of the whole server, and may.
 set lock_timeout = 0
 as $$

@@ -189,3 +189,19 @@ def test_a_row_that_a_constraint_refuses_fails_the_whole_batch(database: Databas
 
 def test_an_empty_batch_is_no_error(database: Database) -> None:
     assert submit(database.connect(), 0) == []
+
+
+def test_a_trigger_that_scans_a_table_of_its_own_is_not_compiled_for_it(database: Database) -> None:
+    # Sequential scans are forbidden to our statements by their cost, and that must not make the trigger's dear.
+    database.execute("create table rules as select name from generate_series(1, 100) as name")
+    database.execute("create table compiled (setting text)")
+    database.execute(
+        "create function look() returns trigger language plpgsql as $$ begin"
+        " perform from rules where name = new.id;"
+        " insert into compiled values (current_setting('jit')); return new; end $$"
+    )
+    database.execute("create trigger look before insert on tally.task for each row execute function look()")
+
+    submit(database.connect())
+
+    assert database.rows("select * from compiled") == [("off",)]
