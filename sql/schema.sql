@@ -463,10 +463,10 @@ CREATE FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[]
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
-    SET lock_timeout TO '0'
     AS $$
 declare
     v_with_keys constant boolean := array_remove(p_keys, null) <> '{}';
+    v_lock_timeout constant text := current_setting('lock_timeout');
     v_max_open integer;
     v_new bigint[];
     v_lowest bigint;
@@ -510,6 +510,8 @@ begin
     select array_agg(admitted.id), array_agg(admitted.token), array_agg(admitted.document), min(admitted.position)
     into v_ids, v_tokens, v_documents, v_lowest
     from admitted;
+    -- COMMIT waits for the notification lock of the whole server, and may.
+    perform set_config('lock_timeout', v_lock_timeout, true);
 
     if v_lowest is not null and p_notify then
         perform pg_notify('tally_work', json_build_object('queue', p_queue, 'position', v_lowest)::text);

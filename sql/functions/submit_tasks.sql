@@ -25,11 +25,10 @@ language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
--- What is set below ends with the call: COMMIT waits for the notification lock of the whole server, and may.
-set lock_timeout = 0
 as $$
 declare
     v_with_keys constant boolean := array_remove(p_keys, null) <> '{}';
+    v_lock_timeout constant text := current_setting('lock_timeout');
     v_max_open integer;
     v_new bigint[];
     v_lowest bigint;
@@ -73,6 +72,8 @@ begin
     select array_agg(admitted.id), array_agg(admitted.token), array_agg(admitted.document), min(admitted.position)
     into v_ids, v_tokens, v_documents, v_lowest
     from admitted;
+    -- COMMIT waits for the notification lock of the whole server, and may.
+    perform set_config('lock_timeout', v_lock_timeout, true);
 
     if v_lowest is not null and p_notify then
         perform pg_notify('tally_work', json_build_object('queue', p_queue, 'position', v_lowest)::text);
