@@ -1,9 +1,8 @@
 """Claims against a real database: the order, what a lost reply leaves, and what one bad task may not do to others."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import combinations_with_replacement
-from secrets import token_hex
 
 import pytest
 
@@ -15,7 +14,7 @@ from sql.errors import Condemned, DatabaseAway, DatabaseBusy, DatabaseLost, Misc
 from tests.dispatcher.background import Background
 from tests.dispatcher.given import Clock, a_caller, allow_writes, refuse_writes, registered, state, terminate
 from tests.sql import calls
-from tests.support.database import Database
+from tests.support.database import Database, role_of_its_own
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
 
@@ -453,24 +452,6 @@ def test_a_long_round_ends_when_the_dispatcher_stops(database: Database) -> None
     assert list(taking) == []
     assert tries() == 2
     assert state(database, tasks[2]) == "QUEUED"
-
-
-@contextmanager
-def role_of_its_own(database: Database) -> Iterator[str]:
-    """Make a role that may do all a dispatcher does; yield its name."""
-    role = f"tally_{token_hex(4)}"
-    database.execute(
-        f"""
-        create role {role} login;
-        grant usage on schema tally to {role};
-        grant all on all tables in schema tally to {role};
-        grant execute on all functions in schema tally to {role};
-        """
-    )
-    try:
-        yield role
-    finally:
-        database.execute(f"drop owned by {role}; drop role {role}")
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,11 @@
 """A terminal write that is delayed, refused or locked out: its slot is held, and the truth is written in the end."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from secrets import token_hex
 from signal import SIGTERM
 from time import monotonic
 
 import pytest
 
-from tests.support.database import Database
+from tests.support.database import role_of_its_own
 from tests.support.faults import FINISH, fault, raising, recorded, sleeping, tries
 from tests.support.service import Service
 from tests.support.waiting import wait_until
@@ -148,24 +145,6 @@ def test_an_error_that_nobody_listed_delays_one_outcome_only(service: Service, c
     assert service.row(bad)[1]["marked"] is True
     assert service.dispatcher.stop() == 0
     service.reconcile()
-
-
-@contextmanager
-def role_of_its_own(database: Database) -> Iterator[str]:
-    """Make a role that may do all a dispatcher does; yield its name."""
-    role = f"tally_{token_hex(4)}"
-    database.execute(
-        f"""
-        create role {role} login;
-        grant usage on schema tally to {role};
-        grant all on all tables in schema tally to {role};
-        grant execute on all functions in schema tally to {role};
-        """
-    )
-    try:
-        yield role
-    finally:
-        database.execute(f"drop owned by {role}; drop role {role}")
 
 
 @pytest.mark.parametrize("privilege", ["update on tally.task", "execute on function tally.finish_tasks"])

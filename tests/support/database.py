@@ -71,3 +71,21 @@ def cloned_database(server: TestServer) -> Iterator[Database]:
 def drop(database: Database) -> None:
     database.server.bring_up()
     database.server.value(f"drop database if exists {database.name} with (force)")
+
+
+@contextmanager
+def role_of_its_own(database: Database) -> Iterator[str]:
+    """Make a role that may do all a dispatcher does; yield its name."""
+    role = f"tally_{secrets.token_hex(4)}"
+    database.execute(
+        f"""
+        create role {role} login;
+        grant usage on schema tally to {role};
+        grant all on all tables in schema tally to {role};
+        grant execute on all functions in schema tally to {role};
+        """
+    )
+    try:
+        yield role
+    finally:
+        database.execute(f"drop owned by {role}; drop role {role}")
