@@ -4,10 +4,9 @@ from datetime import timedelta
 from time import monotonic
 from typing import Final
 
-from falcon_app.transactions import abandon, begin, connect
-from sql import statement
+from falcon_app.transactions import abandon, begin, connect, require_writable
 from sql.connect import Connection, DeadlinePassed
-from sql.errors import DatabaseAway, DatabaseLost, translated
+from sql.errors import DatabaseLost, translated
 from sql.settings import Settings
 
 PATIENCE: Final = timedelta(seconds=1)
@@ -48,10 +47,8 @@ class Session:
         """Raise `DatabaseAway` unless the database can be written through this connection, or a new one."""
         connection = self._connected()
         with translated(), connection.by(monotonic() + PATIENCE.total_seconds()):
-            row = connection.execute(statement("queries/probe")).fetchone()
+            require_writable(connection)
             connection.rollback()
-        if row is None or not row[0]:
-            raise DatabaseAway("the database is read-only")
 
     def close(self) -> None:
         if self._connection is not None:

@@ -20,6 +20,7 @@ from falcon_app.transactions import (
     abandon,
     begin,
     commit,
+    require_writable,
     session_options,
     statement_limit,
 )
@@ -95,9 +96,7 @@ class Store:
         Raises `SchemaTooNew` once the schema is later than this program.
         """
         with self._transaction(deadline) as connection:
-            row = connection.execute(statement("queries/probe")).fetchone()
-            if row is None or not row[0]:
-                raise DatabaseAway("the database is read-only")
+            require_writable(connection)
             version = schema_version(connection)
             if version > latest_version():
                 raise SchemaTooNew(version)

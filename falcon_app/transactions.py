@@ -13,7 +13,7 @@ from psycopg import ClientCursor
 from falcon_app.errors import OutcomeUnknown
 from sql import statement
 from sql.connect import Connection, connection_options, settings
-from sql.errors import DatabaseBusy, DatabaseLost, translate, translated
+from sql.errors import DatabaseAway, DatabaseBusy, DatabaseLost, translate, translated
 
 HARMLESS_WARNINGS: Final = frozenset({"asyncQueueFillWarning", "exec_stmt_raise"})
 """Where in the server's own code a warning comes from that says nothing of the commit: that the notification queue
@@ -50,6 +50,13 @@ def statement_limit(longest: timedelta, deadline: float) -> timedelta:
 def bound_statements(connection: Connection, limit: timedelta) -> None:
     """Say, in an open transaction, how long its next statements may run."""
     connection.execute(statement("queries/transaction_settings"), settings(limit))
+
+
+def require_writable(connection: Connection) -> None:
+    """Raise `DatabaseAway` unless the database can be written through this session."""
+    row = connection.execute(statement("queries/probe")).fetchone()
+    if row is None or not row[0]:
+        raise DatabaseAway("the database is read-only")
 
 
 def commit(connection: Connection) -> None:
