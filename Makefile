@@ -3,12 +3,15 @@
 PYTHON ?= python3
 BIN := $(CURDIR)/.venv/bin
 
-.PHONY: help .venv run test faults evidence evidence-check check schema
+.PHONY: help .venv tools run test faults cluster model evidence evidence-check check schema
 
 help:
 	@echo "make run      start everything: http://127.0.0.1:8000, PORT=… for another port"
 	@echo "make test     run the tests"
 	@echo "make faults   run the whole fault table, with the long waits, side by side"
+	@echo "make cluster  kill, freeze and switch over three servers under Patroni, with the service under load"
+	@echo "make model    search the protocol's model, and walk it against the real functions"
+	@echo "make tools    install what some tests need of the system's packages (Debian, as root)"
 	@echo "make evidence run the fault table and KILLS=200 kills against an unpacked source archive, and keep what was seen"
 	@echo "make evidence-check DIR=evidence/…   verify such a run from its files alone"
 	@echo "make check    all that a change must pass: format, lint, types, schema, tests on two PostgreSQL versions"
@@ -37,6 +40,18 @@ test: .venv/installed
 
 faults: .venv/installed
 	.venv/bin/python -m pytest tests/faults -m 'long or not long' -n 4
+
+cluster: .venv/installed
+	.venv/bin/python -m pytest -m cluster
+
+model: .venv/installed
+	.venv/bin/python -m pytest -m model -n 2
+
+# None of them is started: the tests start their own, and stop only those.
+tools:
+	apt-get update --quiet
+	RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends \
+	    pgbouncer etcd-server iproute2
 
 KILLS ?= 200
 

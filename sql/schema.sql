@@ -632,6 +632,8 @@ CREATE TABLE tally.dispatcher (
     stopped_why text,
     stopped_proof text,
     trouble text,
+    queue text,
+    waiting boolean DEFAULT false NOT NULL,
     CONSTRAINT proof_set_exactly_when_condemned CHECK (((stopped_proof IS NOT NULL) = (COALESCE(stopped_why, 'left'::text) <> 'left'::text))),
     CONSTRAINT slots_are_positive CHECK ((slots >= 1)),
     CONSTRAINT stopped_why_is_known CHECK ((stopped_why = ANY (ARRAY['left'::text, 'exited'::text, 'lost'::text]))),
@@ -691,6 +693,8 @@ ALTER TABLE ONLY tally.queue
 
 ALTER TABLE ONLY tally.task
     ADD CONSTRAINT task_pkey PRIMARY KEY (id);
+
+CREATE INDEX dispatcher_living ON tally.dispatcher USING btree (queue) WHERE (stopped_at IS NULL);
 
 CREATE UNIQUE INDEX task_idempotency_key ON tally.task USING btree (idempotency_key) WHERE (idempotency_key IS NOT NULL);
 
