@@ -18,11 +18,12 @@ from bench.stage import SERVER, Stage, stage
 def main() -> int:
     """Measure what was asked for, everything without a name. Exit status 0 when every measurement was made."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=main.__doc__)
-    parser.add_argument("subjects", metavar="SUBJECT", nargs="*", help="drain, pickup, submit, idle, memory")
+    parser.add_argument("subjects", metavar="SUBJECT", nargs="*", help="drain, pickup, crowd, submit, idle, memory")
     parser.add_argument("--tasks", type=int, default=20_000, help="tasks of one drain")
     parser.add_argument("--slots", type=int, default=32, help="slots of the dispatcher, and batch of the bare loop")
-    parser.add_argument("--repeat", type=int, default=5, help="repetitions of drain and submit")
+    parser.add_argument("--repeat", type=int, default=5, help="repetitions of drain, crowd and submit")
     parser.add_argument("--submits", type=int, default=300, help="submits of pickup")
+    parser.add_argument("--crowd", type=int, default=16, help="idle dispatchers of crowd")
     parser.add_argument(
         "--seconds", type=float, default=3, help="length of one submit run; idle takes three times that"
     )
@@ -32,6 +33,7 @@ def main() -> int:
     subjects: dict[str, Callable[[Stage], Table]] = {
         "drain": lambda on: drain.measure(on, tasks=given.tasks, slots=given.slots, repeat=given.repeat),
         "pickup": lambda on: pickup.measure(on, submits=given.submits),
+        "crowd": lambda on: pickup.crowd(on, submits=given.submits, dispatchers=given.crowd, repeat=given.repeat),
         "submit": lambda on: submit.measure(on, seconds=given.seconds, repeat=given.repeat),
         "idle": lambda on: footprint.idle(on, seconds=3 * given.seconds),
         "memory": lambda on: footprint.memory(on, tasks=given.memory_tasks),

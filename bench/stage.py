@@ -23,7 +23,15 @@ from sql.server import SUPERUSER, Server
 ROOT: Final = Path(__file__).resolve().parents[1]
 MINUTE: Final = timedelta(seconds=60)
 
-SERVER: Final = {"fsync": "on", "synchronous_commit": "on", "shared_buffers": "512MB", "max_wal_size": "4GB"}
+SERVER: Final = {
+    "fsync": "on",
+    "synchronous_commit": "on",
+    "shared_buffers": "512MB",
+    "max_wal_size": "4GB",
+    # A crowd of dispatchers has five sessions each; their claims are counted.
+    "max_connections": "200",
+    "track_functions": "pl",
+}
 
 
 class Stage:

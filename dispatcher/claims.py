@@ -54,6 +54,11 @@ class Claims:
         """The number of the claim whose reply was lost."""
         self.is_full = True
         """Did the last claim take all it asked for, so that there may be more?"""
+        self.look_again = True
+        """Is there a reason to claim again at once: the last claim was full, or it is the first that was not?
+
+        Only that one's commit tells the others that this dispatcher waits to be woken; what was submitted just before
+        is found by one more."""
 
     def take(self, free: int) -> Iterator[Claim | Refusal]:
         """Claim up to `free` tasks, by priority and position, each yielded as soon as it is committed.
@@ -73,10 +78,15 @@ class Claims:
                     raise
                 self._be_careful(error)
             else:
+                self.look_again = self.is_full or len(claims) == free
                 self.is_full = len(claims) == free
                 yield from claims
                 return
         yield from self._take_one_by_one(free)
+
+    def pass_on_wake(self) -> None:
+        """Woken by name, and unable to claim: let another be woken instead. Raises `DatabaseAway`."""
+        self._caller.call("pass_on_wake", queue=self._queue)
 
     def forget(self, task_id: int) -> None:
         """A refused task's failure is written, or needs no writing: it may be claimed again, if it can."""
@@ -115,7 +125,7 @@ class Claims:
         asked_at = self._clock()
         rows = self._caller.call("settle_claim", number=number)
         self.unsettled = None
-        self.is_full = True
+        self.look_again = self.is_full = True
         log.info("claim.settled number=%d tasks=%d", number, len(rows))
         yield from (Claim(*(*row, asked_at)) for row in rows)
 
@@ -156,7 +166,7 @@ class Claims:
                 taken, claimed, moved = taken + len(claims), claimed or bool(claims), moved or bool(claims)
                 yield from claims
         # Where nothing moved, somebody holds them all locked, and another round at once would find the same.
-        self.is_full = taken == free or (len(candidates) == limit and moved)
+        self.look_again = self.is_full = taken == free or (len(candidates) == limit and moved)
         if unclear and not claimed:
             # Not one could be claimed: this is about the installation or the world, not about these tasks.
             self._width = min(2 * self._width, MOST)

@@ -1,6 +1,7 @@
 """The loop: one inbox, one thing after another, in the main thread. What it decides, in the order it lives:
 
-    claim     as much as there are free slots, when woken, when a slot was freed and there may be more, at a sweep
+    claim     as much as there are free slots, when woken, when a slot was freed and there may be more, at a sweep;
+              who is woken by name and cannot claim passes it on
     start     each claim as soon as it is committed
     sweep     look at the whole queue, and for rows under this dispatcher's id that it does not hold
     drain     at the first signal: claim nothing more, begin what was claimed, wait for every outcome
@@ -75,6 +76,7 @@ class Loop:
         self._unsure: list[Claim] = []
         self._lost_tasks = LostTasks(caller, slots.attempts, self._may_go_on, clock)
         self._look = False
+        self._woken_by_name = False
         self._next_sweep = clock()
         self._next_try = clock()
         self._failures = 0
@@ -132,6 +134,8 @@ class Loop:
         match message:
             case Word.WOKEN:
                 self._look = True
+            case Word.WOKEN_BY_NAME:
+                self._look = self._woken_by_name = True
             case Word.SLOT_FREED:
                 self._look = self._look or self._claims.is_full
             case Word.SIGNAL:
@@ -177,6 +181,11 @@ class Loop:
         while self._look and not self.is_stopping() and self._slots.free > 0:
             self._claim()
             asked = True
+        if self._woken_by_name:
+            # Nobody else was woken for this task.
+            self._claims.pass_on_wake()
+            self._woken_by_name = False
+            asked = True
         if asked:
             self._recovered()
 
@@ -189,7 +198,8 @@ class Loop:
                 self._outcomes.put(Refusal(taken.id, detail))
             else:
                 self._slots.start(taken)
-        self._look = self._claims.is_full
+        self._look = self._claims.look_again
+        self._woken_by_name = False
         if self._gave_up:
             # Settled too late to be begun.
             self._give_up()

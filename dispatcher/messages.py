@@ -75,6 +75,7 @@ class Word(Enum):
     """What the loop is told without more to say."""
 
     WOKEN = "woken"
+    WOKEN_BY_NAME = "woken by name"
     SLOT_FREED = "slot freed"
     SIGNAL = "signal"
     CONDEMNED = "condemned"

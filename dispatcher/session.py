@@ -115,7 +115,7 @@ class Session:
                 if not self.entered.is_set():
                     self._enter(connection)
                 self._beat(connection)
-                connection.execute(statement("queries/listen"))
+                connection.execute(statement("queries/listen"), self._parameters)
         except BaseException:
             connection.close()
             raise
@@ -169,6 +169,7 @@ class Session:
                 "network_namespace": self._place.network_namespace,
                 "pid": os.getpid(),
                 "slots": self._slots,
+                "queue": self._queue,
             },
         )
 
@@ -182,6 +183,8 @@ class Session:
         for notification in connection.notifies(timeout=max(0.0, until - monotonic()), stop_after=1):
             if notification.channel == "tally_cancel":
                 look_for_cancels = True
+            elif notification.channel != "tally_work":
+                self._inbox.put(Word.WOKEN_BY_NAME)
             elif self._concerns_us(notification.payload):
                 self._inbox.put(Word.WOKEN)
         return look_for_cancels

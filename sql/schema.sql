@@ -67,8 +67,10 @@ CREATE FUNCTION tally.claim_tasks(p_dispatcher uuid, p_number bigint, p_queue te
 declare
     v_fence bigint;
     v_stopped_at timestamptz;
+    v_waiting boolean;
+    v_taken bigint;
 begin
-    select dispatcher.claim_fence, dispatcher.stopped_at into v_fence, v_stopped_at
+    select dispatcher.claim_fence, dispatcher.stopped_at, dispatcher.waiting into v_fence, v_stopped_at, v_waiting
     from tally.dispatcher
     where dispatcher.id = p_dispatcher
     for key share;
@@ -108,6 +110,26 @@ begin
         returning task.id, task.attempt, task.kind, task.input::text, task.priority, task.position
     )
     select * from claimed order by claimed.priority, claimed.position;
+
+    if p_only is not null then
+        return;
+    end if;
+    get diagnostics v_taken = row_count;
+    if v_waiting <> (v_taken < p_free) then
+        update tally.dispatcher set waiting = v_taken < p_free where dispatcher.id = p_dispatcher;
+    end if;
+    -- Where the notification queue fills up, this claim's commit must not depend on it.
+    if v_taken = p_free
+        and exists (
+            select from tally.dispatcher
+            where dispatcher.queue = p_queue and dispatcher.stopped_at is null and dispatcher.waiting
+                and dispatcher.id <> p_dispatcher
+        )
+        and exists (select from tally.task where task.queue = p_queue and task.state = 'QUEUED')
+        and pg_notification_queue_usage() < 0.5
+    then
+        perform tally.wake_dispatchers(p_queue, p_free, p_dispatcher);
+    end if;
 end
 $$;
 
@@ -288,6 +310,16 @@ begin
 end
 $$;
 
+CREATE FUNCTION tally.listen_dispatcher(p_dispatcher uuid) RETURNS void
+    LANGUAGE plpgsql
+    AS $$
+begin
+    listen tally_work;
+    listen tally_cancel;
+    execute format('listen %I', tally.work_channel(p_dispatcher));
+end
+$$;
+
 CREATE FUNCTION tally.open_count(p_queue text) RETURNS bigint
     LANGUAGE plpgsql STABLE
     AS $$
@@ -295,6 +327,21 @@ begin
     return (
         select count(*) from tally.task where task.queue = p_queue and task.state in ('QUEUED', 'RUNNING')
     );
+end
+$$;
+
+CREATE FUNCTION tally.pass_on_wake(p_dispatcher uuid, p_queue text) RETURNS bigint
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+begin
+    update tally.dispatcher set waiting = false where dispatcher.id = p_dispatcher and dispatcher.waiting;
+    if not exists (select from tally.task where task.queue = p_queue and task.state = 'QUEUED') then
+        return 0;
+    end if;
+    return tally.wake_dispatchers(p_queue, 1, p_dispatcher);
 end
 $$;
 
@@ -398,11 +445,11 @@ begin
 end
 $$;
 
-CREATE FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text, p_boot_id text, p_network_namespace text, p_pid integer, p_slots integer) RETURNS void
+CREATE FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text, p_boot_id text, p_network_namespace text, p_pid integer, p_slots integer, p_queue text) RETURNS void
     LANGUAGE sql
     AS $$
-    insert into tally.dispatcher (id, host, boot_id, network_namespace, pid, slots)
-    values (p_dispatcher, p_host, p_boot_id, p_network_namespace, p_pid, p_slots)
+    insert into tally.dispatcher (id, host, boot_id, network_namespace, pid, slots, queue)
+    values (p_dispatcher, p_host, p_boot_id, p_network_namespace, p_pid, p_slots, p_queue)
     on conflict (id) do nothing
 $$;
 
@@ -513,7 +560,7 @@ begin
     -- COMMIT waits for the notification lock of the whole server, and may.
     perform set_config('lock_timeout', v_lock_timeout, true);
 
-    if v_lowest is not null and p_notify then
+    if v_lowest is not null and p_notify and tally.wake_dispatchers(p_queue, cardinality(v_ids)) = 0 then
         perform pg_notify('tally_work', json_build_object('queue', p_queue, 'position', v_lowest)::text);
     end if;
     if v_ids is null and v_with_keys then
@@ -616,6 +663,27 @@ CREATE FUNCTION tally.utc_text(p_time timestamp with time zone) RETURNS text
         when isfinite(p_time) then to_char(p_time at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
     end
 $$;
+
+CREATE FUNCTION tally.wake_dispatchers(p_queue text, p_tasks bigint, p_except uuid DEFAULT NULL::uuid) RETURNS bigint
+    LANGUAGE sql
+    AS $$
+    select count(pg_notify(tally.work_channel(chosen.id), ''))
+    from (
+        select dispatcher.id
+        from tally.dispatcher
+        where dispatcher.queue = p_queue
+            and dispatcher.stopped_at is null
+            and dispatcher.waiting
+            and dispatcher.trouble is null
+            and dispatcher.id is distinct from p_except
+        order by dispatcher.beaten_at desc
+        limit p_tasks
+    ) as chosen
+$$;
+
+CREATE FUNCTION tally.work_channel(p_dispatcher uuid) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$ select 'tally_work:' || p_dispatcher $$;
 
 CREATE TABLE tally.dispatcher (
     id uuid NOT NULL,
@@ -722,7 +790,11 @@ REVOKE ALL ON FUNCTION tally.finish_tasks(p_dispatcher uuid, p_ids bigint[], p_a
 
 REVOKE ALL ON FUNCTION tally.leave_dispatcher(p_dispatcher uuid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tally.listen_dispatcher(p_dispatcher uuid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tally.open_count(p_queue text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.pass_on_wake(p_dispatcher uuid, p_queue text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.queue_lock_key(p_queue text) FROM PUBLIC;
 
@@ -730,7 +802,7 @@ REVOKE ALL ON FUNCTION tally.recover_tasks(p_dispatcher uuid, p_only bigint[]) F
 
 REVOKE ALL ON FUNCTION tally.refuse_claim(p_dispatcher uuid, p_id bigint, p_detail text) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text, p_boot_id text, p_network_namespace text, p_pid integer, p_slots integer) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text, p_boot_id text, p_network_namespace text, p_pid integer, p_slots integer, p_queue text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.settle_claim(p_dispatcher uuid, p_number bigint) FROM PUBLIC;
 
@@ -743,3 +815,7 @@ REVOKE ALL ON FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds
 REVOKE ALL ON FUNCTION tally.task_document(p_task tally.task) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.utc_text(p_time timestamp with time zone) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.wake_dispatchers(p_queue text, p_tasks bigint, p_except uuid) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.work_channel(p_dispatcher uuid) FROM PUBLIC;

@@ -5,6 +5,8 @@
 -- ids to pass over. p_only, where not null, are the only ids to take.
 -- Locks the dispatcher's row for key share, a statement of its own and first: a stopped dispatcher claims
 -- nothing, and one that is being condemned waits and is then refused. Then the tasks' rows, skipping locked ones.
+-- Keeps in the dispatcher's row whether it waits to be woken: whether this claim left slots free. A claim that took
+-- all it asked for and leaves tasks behind wakes others that wait. (Not with p_only, where single tasks are tried.)
 -- A paused queue gives nothing. Raises TL410 when the dispatcher is stopped or unknown, TL412 when p_number was
 -- fenced off by a settlement.
 create or replace function tally.claim_tasks(
@@ -25,8 +27,10 @@ as $$
 declare
     v_fence bigint;
     v_stopped_at timestamptz;
+    v_waiting boolean;
+    v_taken bigint;
 begin
-    select dispatcher.claim_fence, dispatcher.stopped_at into v_fence, v_stopped_at
+    select dispatcher.claim_fence, dispatcher.stopped_at, dispatcher.waiting into v_fence, v_stopped_at, v_waiting
     from tally.dispatcher
     where dispatcher.id = p_dispatcher
     for key share;
@@ -66,5 +70,25 @@ begin
         returning task.id, task.attempt, task.kind, task.input::text, task.priority, task.position
     )
     select * from claimed order by claimed.priority, claimed.position;
+
+    if p_only is not null then
+        return;
+    end if;
+    get diagnostics v_taken = row_count;
+    if v_waiting <> (v_taken < p_free) then
+        update tally.dispatcher set waiting = v_taken < p_free where dispatcher.id = p_dispatcher;
+    end if;
+    -- Where the notification queue fills up, this claim's commit must not depend on it.
+    if v_taken = p_free
+        and exists (
+            select from tally.dispatcher
+            where dispatcher.queue = p_queue and dispatcher.stopped_at is null and dispatcher.waiting
+                and dispatcher.id <> p_dispatcher
+        )
+        and exists (select from tally.task where task.queue = p_queue and task.state = 'QUEUED')
+        and pg_notification_queue_usage() < 0.5
+    then
+        perform tally.wake_dispatchers(p_queue, p_free, p_dispatcher);
+    end if;
 end
 $$;

@@ -6,12 +6,13 @@ create or replace function tally.register_dispatcher(
     p_boot_id text,
     p_network_namespace text,
     p_pid integer,
-    p_slots integer
+    p_slots integer,
+    p_queue text
 )
 returns void
 language sql
 as $$
-    insert into tally.dispatcher (id, host, boot_id, network_namespace, pid, slots)
-    values (p_dispatcher, p_host, p_boot_id, p_network_namespace, p_pid, p_slots)
+    insert into tally.dispatcher (id, host, boot_id, network_namespace, pid, slots, queue)
+    values (p_dispatcher, p_host, p_boot_id, p_network_namespace, p_pid, p_slots, p_queue)
     on conflict (id) do nothing
 $$;

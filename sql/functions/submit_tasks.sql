@@ -9,7 +9,8 @@
 -- needs no room.
 -- Locks the queue's advisory lock until the end of the transaction, so the open count is exact over all
 -- web processes. A key that another open transaction holds is waited for as long as p_key_wait_ms; then the
--- batch fails with lock_not_available. Notifies tally_work once, with the queue and the lowest new position.
+-- batch fails with lock_not_available. Wakes as many waiting dispatchers of the queue as it made tasks; where none is
+-- known to wait, all, on tally_work, with the queue and the lowest new position.
 -- Raises TL404 when there is no such queue; whatever a trigger or constraint says of a row fails the whole batch.
 create or replace function tally.submit_tasks(
     p_queue text,
@@ -75,7 +76,7 @@ begin
     -- COMMIT waits for the notification lock of the whole server, and may.
     perform set_config('lock_timeout', v_lock_timeout, true);
 
-    if v_lowest is not null and p_notify then
+    if v_lowest is not null and p_notify and tally.wake_dispatchers(p_queue, cardinality(v_ids)) = 0 then
         perform pg_notify('tally_work', json_build_object('queue', p_queue, 'position', v_lowest)::text);
     end if;
     if v_ids is null and v_with_keys then

@@ -71,6 +71,19 @@ def test_tasks_come_by_priority_and_then_in_the_order_they_were_submitted(databa
     assert claimer.ids() == []
 
 
+def test_the_first_claim_that_is_not_full_is_followed_by_one_more_look(database: Database, claimer: Claimer) -> None:
+    clerk = database.connect()
+    calls.submit(clerk, 3)
+
+    looks = []
+    for free in (2, 2, 2, 2):
+        claimer.take(free)
+        looks.append(claimer.claims.look_again)
+
+    # Only the second's commit told the others that this one waits: until then, they woke nobody for it.
+    assert looks == [True, True, False, False]
+
+
 def test_a_claim_is_what_its_row_says(database: Database, claimer: Claimer) -> None:
     task = calls.submit_one(database.connect())
 

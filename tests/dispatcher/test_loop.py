@@ -126,6 +126,24 @@ def test_what_is_queued_is_run_and_a_signal_ends_the_loop_with_0(database: Datab
     assert database.value("select stopped_why from tally.dispatcher") == "left"
 
 
+def test_a_full_loop_that_is_woken_by_name_passes_it_on(database: Database) -> None:
+    looped = Looped(database, registered(database), replace(TIMES, sweep=timedelta(days=1)))
+    clerk, ears = database.connect(), database.connect()
+    calls.submit(clerk, 4)
+    database.execute("update tally.task set kind = 'sleep'")
+    with looped.runs():
+        wait_until(lambda: looped.slots.free == 0, "its slots are full")
+        other = calls.register(clerk)
+        assert calls.claim(clerk, other) == []
+        calls.call(ears, "listen", dispatcher=other)
+        calls.submit(clerk, notify=False)
+
+        looped.inbox.put(Word.WOKEN_BY_NAME)
+
+        (woken,) = ears.notifies(timeout=10, stop_after=1)
+    assert woken.channel == f"tally_work:{other}"
+
+
 def test_a_condemned_loop_ends_with_1(database: Database, looped: Looped) -> None:
     with looped.runs() as status:
         calls.condemn(database.connect(), looped.dispatcher)

@@ -56,6 +56,7 @@ def suspect(database: Database, place: Place | None = None) -> UUID:
         network_namespace=place.network_namespace,
         pid=4711,
         slots=8,
+        queue="default",
     )
     return dispatcher
 

@@ -113,6 +113,7 @@ def register(connection: Connection, dispatcher: UUID | None = None) -> UUID:
         network_namespace="net:[1]",
         pid=4711,
         slots=8,
+        queue="default",
     )
     return dispatcher
 

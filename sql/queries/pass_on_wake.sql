@@ -1,0 +1,1 @@
+select tally.pass_on_wake(%(dispatcher)s, %(queue)s)
