@@ -76,7 +76,15 @@ begin
     end if;
     get diagnostics v_taken = row_count;
     if v_waiting <> (v_taken < p_free) then
-        update tally.dispatcher set waiting = v_taken < p_free where dispatcher.id = p_dispatcher;
+        -- A hint is not worth waiting for, least of all behind somebody who waits for this transaction: another claim
+        -- finds what to correct.
+        update tally.dispatcher
+        set waiting = not v_waiting
+        where dispatcher.id = (
+            select locked.id from tally.dispatcher as locked
+            where locked.id = p_dispatcher
+            for no key update skip locked
+        );
     end if;
     -- Where the notification queue fills up, this claim's commit must not depend on it.
     if v_taken = p_free

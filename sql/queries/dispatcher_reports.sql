@@ -2,7 +2,7 @@
 select *
 from (
     select
-        dispatcher.id, dispatcher.host, dispatcher.pid, dispatcher.slots, dispatcher.beat,
+        dispatcher.id, dispatcher.host, dispatcher.pid, dispatcher.queue, dispatcher.slots, dispatcher.beat,
         coalesce(dispatcher.stopped_why, 'running') as state,
         coalesce(dispatcher.trouble, dispatcher.stopped_proof) as remark,
         dispatcher.started_at

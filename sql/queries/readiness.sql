@@ -10,7 +10,7 @@ from (
             select coalesce(json_agg(row_to_json(living) order by living.started_at), '[]')
             from (
                 select
-                    dispatcher.id, dispatcher.host, dispatcher.pid, dispatcher.slots,
+                    dispatcher.id, dispatcher.host, dispatcher.pid, dispatcher.queue, dispatcher.slots,
                     tally.utc_text(dispatcher.started_at) as started_at,
                     dispatcher.beat,
                     tally.utc_text(dispatcher.beaten_at) as beaten_at,

@@ -21,6 +21,8 @@ def test_every_subject_is_measured_and_reported(tmp_path: Path) -> None:
         "5",
         "--seconds",
         "0.3",
+        "--crowd",
+        "2",
         "--memory-tasks",
         "300",
     ]
@@ -37,7 +39,7 @@ def test_every_subject_is_measured_and_reported(tmp_path: Path) -> None:
 
     assert done.returncode == 0, done.stdout + done.stderr
     tables = json.loads(report.read_text())["tables"]
-    assert len(tables) == 5
+    assert len(tables) == 6
     for table in tables:
         assert f"## {table['title']}" in done.stdout
         assert table["samples"] or table["figures"]

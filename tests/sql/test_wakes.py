@@ -6,6 +6,7 @@ import pytest
 
 from sql import statement
 from sql.connect import Connection
+from tests.dispatcher.given import refuse_writes
 from tests.sql import calls
 from tests.support.database import Database
 
@@ -165,3 +166,23 @@ def test_a_wake_that_came_too_late_is_not_passed_on(clerk: Connection, ears: Ear
     calls.call(clerk, "pass_on_wake", dispatcher=first, queue="default")
 
     assert ears.heard() == []
+
+
+def test_a_claim_waits_for_nobody_to_say_that_it_waits(database: Database, clerk: Connection) -> None:
+    dispatcher, gate = calls.register(clerk), database.connect("gate")
+    calls.submit(clerk)
+    refuse_writes(database, "new.state = 'RUNNING'", "perform pg_advisory_xact_lock(4711)")
+    gate.execute("select pg_advisory_lock(4711)")
+    claiming = calls.starts_waiting(database, lambda rival: calls.claim(rival, dispatcher, 1))
+    with clerk.transaction():
+        calls.beat(clerk, dispatcher)
+        settling = calls.starts_waiting(database, lambda rival: calls.settle(rival, dispatcher, 1))
+
+        gate.execute("select pg_advisory_unlock(4711)")
+
+        # The settlement waits for the claim. A claim that waited for the beat would stand behind the settlement.
+        assert len(claiming.result(5)) == 1
+        assert not waits(database, dispatcher)
+    assert len(settling.result(5)) == 1
+    assert calls.claim(clerk, dispatcher, 2) == []
+    assert waits(database, dispatcher)
