@@ -1,20 +1,24 @@
 """Who is dead: what one judge has seen of the other dispatchers, and what that proves.
 
-Nobody is judged by subtracting stored times; a judge watches. Two proofs:
+Nobody is judged by subtracting stored times; a judge watches, looking every second on one unbroken session with no
+gap over two beats. Three proofs:
 
 (a) exited: the suspect ran in the judge's own place (same boot, same network namespace), nobody holds its name
     any more, and its lock is free.
-(b) lost: its lock is free, and its beat was seen unchanged for the whole grace period by this judge, looking every
-    second on one unbroken session with no gap over two beats.
+(b) lost: its lock was free at every look, and its beat unchanged, for the whole grace period.
+(c) lost: its beat was unchanged for the whole stall limit though its lock is held: it is frozen, or cut off. Then its
+    sessions are to be ended before it is condemned.
 
-A database restart thus condemns nobody who is back within the grace period: a judge that lost its own session
-starts watching anew.
+One whose lock comes and goes does not escape: there are looks that find it free for the whole grace period, or one
+that finds it held after the stall limit. A lock that was found held, however, gives it the whole grace period
+anew: a suspect that has just lost its session may be about to open the next. A judge that lost its own session
+starts watching anew, so a database restart condemns nobody who is back within the grace period.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from dispatcher.presence import Place
@@ -40,16 +44,28 @@ class Proof:
 
     why: Literal["exited", "lost"]
     text: str
+    ends_sessions: bool = False
+    """Is it proof only once the suspect's sessions are gone, and its lock with them?"""
+
+
+class Seen(NamedTuple):
+    """What looks without a gap have seen of one suspect, up to the last."""
+
+    beat: int
+    unchanged_since: float
+    free_since: float | None
+    """Since when its lock was free at every look; None where the last one found it held."""
 
 
 class Watch:
     """What one judge has seen of the others, on one unbroken session; no database, no clock of its own."""
 
-    def __init__(self, here: Place, grace: timedelta, beat: timedelta) -> None:
+    def __init__(self, here: Place, grace: timedelta, stall: timedelta, beat: timedelta) -> None:
         self._here = here
         self._grace_seconds = grace.total_seconds()
+        self._stall_seconds = stall.total_seconds()
         self._longest_gap_seconds = 2 * max(beat.total_seconds(), LOOK_SECONDS)
-        self._seen: dict[UUID, tuple[int, float]] = {}
+        self._seen: dict[UUID, Seen] = {}
         self._looked_at: float | None = None
 
     def forget(self) -> None:
@@ -64,19 +80,32 @@ class Watch:
         if self._looked_at is not None and now - self._looked_at > self._longest_gap_seconds:
             self.forget()
         self._looked_at = now
-        seen: dict[UUID, tuple[int, float]] = {}
-        dead = []
-        for suspect in suspects:
-            if suspect.locked:
-                continue
-            beat, since = self._seen.get(suspect.id, (suspect.beat, now))
-            seen[suspect.id] = (suspect.beat, since if beat == suspect.beat else now)
-            unchanged_seconds = now - seen[suspect.id][1]
-            if suspect.place.shares_names_with(self._here) and is_name_free(suspect.id):
-                text = "its process is gone: on this machine nobody holds its name, and its lock is free"
-                dead.append((suspect, Proof("exited", text)))
-            elif unchanged_seconds >= self._grace_seconds:
-                text = f"its lock is free and its beat was seen unchanged for {unchanged_seconds:.1f} s"
-                dead.append((suspect, Proof("lost", text)))
-        self._seen = seen
-        return dead
+        # Whoever is not among them any more is forgotten.
+        self._seen = {suspect.id: _seen(self._seen.get(suspect.id), suspect, now) for suspect in suspects}
+        proven = ((suspect, self._proof(suspect, now, is_name_free)) for suspect in suspects)
+        return [(suspect, proof) for suspect, proof in proven if proof is not None]
+
+    def _proof(self, suspect: Suspect, now: float, is_name_free: Callable[[UUID], bool]) -> Proof | None:
+        _, unchanged_since, free_since = self._seen[suspect.id]
+        if free_since is None:
+            unchanged_seconds = now - unchanged_since
+            if unchanged_seconds < self._stall_seconds:
+                return None
+            text = f"its lock was held, but its beat was seen unchanged for {unchanged_seconds:.1f} s"
+            return Proof("lost", f"(c) frozen or cut off: {text}; its sessions were ended first", ends_sessions=True)
+        if suspect.place.shares_names_with(self._here) and is_name_free(suspect.id):
+            text = "its process is gone: on this machine nobody holds its name, and its lock is free"
+            return Proof("exited", f"(a) exited: {text}")
+        if now - free_since < self._grace_seconds:
+            return None
+        text = f"its lock is free and its beat was seen unchanged for {now - free_since:.1f} s"
+        return Proof("lost", f"(b) lost: {text}")
+
+
+def _seen(before: Seen | None, suspect: Suspect, now: float) -> Seen:
+    """Add one look to what was seen before."""
+    if before is None or before.beat != suspect.beat:
+        before = Seen(suspect.beat, now, now)
+    if suspect.locked:
+        return Seen(before.beat, before.unchanged_since, None)
+    return Seen(before.beat, before.unchanged_since, now if before.free_since is None else before.free_since)

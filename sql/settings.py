@@ -98,7 +98,12 @@ class Settings:
     cancel_lookup: timedelta = _seconds(1, "how often accepted cancels are looked for, besides NOTIFY")
     sweep: timedelta = _seconds(2, "how often the queue is looked at, besides NOTIFY")
     grace: timedelta = _seconds(6, "a dispatcher unlocked and not seen beating for this long is lost")
-    stall: timedelta = _seconds(60, "a thread of the dispatcher that makes no turn for this long ends it", least=1)
+    stall: timedelta = _seconds(
+        60,
+        "a dispatcher not seen beating for this long is lost, locked or not; "
+        "a thread of it without a turn for this long ends it",
+        least=1,
+    )
     max_words: int = _count(1_000_000, "text.stats fails a text of more words", least=0)
     max_result_bytes: int = _count(1024 * 1024, "largest result, as JSON", most=256 * 1024 * 1024)
     max_detail_bytes: int = _count(16 * 1024, "longest error.detail; longer ones are cut", least=256)
@@ -201,9 +206,12 @@ def _disagreements(settings: Settings) -> list[str]:
     for name, least, reason in (
         ("grace", 2 * (connecting + settings.backoff), "twice the longest time a reconnect may take"),
         ("stall", 2 * (connecting + settings.statement), "twice the longest time a call may take"),
+        # Whoever is given so long must be seen to miss several beats, not one.
+        ("grace", 4 * settings.beat, f"four times {variable('beat')}"),
+        ("stall", 4 * settings.beat, f"four times {variable('beat')}"),
     ):
         given = getattr(settings, name)
-        if given < least:
+        if given < least and not any(problem.startswith(variable(name)) for problem in problems):
             expected = f"expected at least {least.total_seconds():g}, {reason}"
             problems.append(f"{variable(name)}: {expected}, got {given.total_seconds():g}")
     return problems

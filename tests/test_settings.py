@@ -134,3 +134,17 @@ def test_a_grace_shorter_than_a_reconnect_may_take_is_refused() -> None:
     (problem,) = problems_of(hosts)
 
     assert problem.startswith("TALLY_GRACE_SECONDS: expected at least 13, ")
+
+
+@pytest.mark.parametrize(
+    ("name", "others"), [("GRACE", {"TALLY_STALL_SECONDS": "12"}), ("STALL", {"TALLY_GRACE_SECONDS": "12"})]
+)
+def test_what_a_judge_gives_is_refused_where_several_beats_do_not_fit_into_it(
+    name: str, others: dict[str, str]
+) -> None:
+    given = {"TALLY_BEAT_SECONDS": "3", **others}
+
+    (problem,) = problems_of({**given, f"TALLY_{name}_SECONDS": "11.9"})
+
+    assert problem.startswith(f"TALLY_{name}_SECONDS: expected at least 12, four times TALLY_BEAT_SECONDS")
+    assert read({**given, f"TALLY_{name}_SECONDS": "12"}).beat.total_seconds() == 3

@@ -2,10 +2,11 @@
 -- p_beat is the beat that the judge watched: a dispatcher that beat since is not dead. p_why is 'exited' (its
 -- process is proven gone) or 'lost' (no such proof); p_proof tells the evidence and who judged.
 -- Locks the dispatcher's row for update, a statement of its own and first: a claim under way ends before the
--- rows are read, and a later one is refused. Then the tasks' rows, skipping locked ones (recover_tasks).
+-- rows are read, and a later one is refused. Then the tasks' rows, skipping locked ones (recover_tasks). Waits for
+-- a lock no longer than half a second: a judge has others to look at, and comes back.
 -- p_only, where not null, are the only tasks to write now; the others are recovered at later looks.
 -- Returns what was written. A dispatcher that is stopped already keeps its reason; its rows are recovered.
--- Raises TL404 when there is no such dispatcher, TL414 when its beat moved.
+-- Raises TL404 when there is no such dispatcher, TL414 when its beat moved, 55P03 when its row stays locked.
 create or replace function tally.condemn_dispatcher(
     p_dispatcher uuid,
     p_beat bigint,
@@ -18,6 +19,7 @@ language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
+set lock_timeout = '500ms'
 as $$
 declare
     v_beat bigint;
@@ -40,6 +42,6 @@ begin
         where dispatcher.id = p_dispatcher;
     end if;
 
-    return query select * from tally.recover_tasks(p_dispatcher, p_only);
+    return query select * from tally.recover_tasks(p_dispatcher, p_only, null);
 end
 $$;

@@ -1,20 +1,24 @@
 -- What becomes of the tasks of a dispatcher that is stopped, or of which there is no row:
 -- RUNNING -> FAILED, or CANCELED where a cancel was accepted. Returns what was written.
+-- error.detail tells who held it, since when, the holder's last beat, the proof, and who judged: p_judge, where the
+-- holder was not condemned (then its proof tells).
 -- Called by condemn_dispatcher, and by every judge at every look for rows that an earlier look found locked.
 -- p_only, where not null, are the only ids to write: a row that cannot be written must not keep the others.
 -- Refuses (writes nothing) while the dispatcher is there and not stopped: its row is locked for key share,
--- first, so it cannot be unstopped or still be on its way in. Locks the tasks' rows, skipping locked ones.
-create or replace function tally.recover_tasks(p_dispatcher uuid, p_only bigint[] default null)
+-- first, so it cannot be unstopped or still be on its way in. Locks the tasks' rows, skipping locked ones. Waits for
+-- a lock no longer than half a second (55P03).
+create or replace function tally.recover_tasks(p_dispatcher uuid, p_only bigint[], p_judge uuid)
 returns table (id bigint, state text)
 language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
+set lock_timeout = '500ms'
 as $$
 declare
     v_holder tally.dispatcher;
     v_reason text;
-    v_detail text;
+    v_evidence text;
     v_locked bigint[];
 begin
     select * into v_holder from tally.dispatcher where dispatcher.id = p_dispatcher for key share;
@@ -28,15 +32,20 @@ begin
         v_reason := 'dispatcher lost before worker completion';
     end if;
     if v_holder.id is null then
-        v_detail := format('held by dispatcher %s, of which the database knows nothing', p_dispatcher);
+        v_evidence := 'the database knows nothing of it';
     else
-        v_detail := format(
-            'held by dispatcher %s, process %s on %s, started %s, last beat %s at %s; %s',
-            v_holder.id, v_holder.pid, v_holder.host, tally.utc_text(v_holder.started_at),
-            v_holder.beat, tally.utc_text(v_holder.beaten_at),
-            coalesce(v_holder.stopped_proof, 'it had left')
+        v_evidence := format(
+            'process %s on %s, started %s, last beat %s at %s',
+            v_holder.pid, v_holder.host, tally.utc_text(v_holder.started_at),
+            v_holder.beat, tally.utc_text(v_holder.beaten_at)
         );
     end if;
+    v_evidence := concat_ws(
+        '; ',
+        v_evidence,
+        case when v_holder.stopped_why = 'left' then 'it had left' end,
+        coalesce(v_holder.stopped_proof, 'judged by dispatcher ' || p_judge)
+    );
 
     select array_agg(locked.id) into v_locked
     from (
@@ -55,13 +64,22 @@ begin
         error = jsonb_build_object(
             'reason', case when task.cancel_requested_at is null then v_reason else 'canceled' end,
             'detail',
-            case
-                when task.cancel_requested_at is null then v_detail
-                else v_reason || '; ' || v_detail
-            end
+            case when task.cancel_requested_at is null then '' else v_reason || '; ' end
+            || format(
+                'held by dispatcher %s since %s (claim %s, attempt %s): %s',
+                task.claimed_by, tally.utc_text(task.started_at), task.claim_number, task.attempt, v_evidence
+            )
         ),
         finished_at = clock_timestamp()
     where task.id = any (v_locked) and task.claimed_by = p_dispatcher and task.state = 'RUNNING'
     returning task.id, task.state;
 end
+$$;
+
+-- What dispatchers of the version before call.
+create or replace function tally.recover_tasks(p_dispatcher uuid, p_only bigint[] default null)
+returns table (id bigint, state text)
+language sql
+as $$
+    select recovered.id, recovered.state from tally.recover_tasks(p_dispatcher, p_only, null) as recovered
 $$;

@@ -1,1 +1,2 @@
-select recovered.id, recovered.state from tally.recover_tasks(%(dispatcher)s, %(only)s::bigint[]) as recovered
+select recovered.id, recovered.state
+from tally.recover_tasks(%(holder)s, %(only)s::bigint[], %(dispatcher)s) as recovered

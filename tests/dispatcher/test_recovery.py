@@ -6,15 +6,18 @@ from datetime import timedelta
 from uuid import UUID, uuid4
 
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from dispatcher.presence import HAS_PROOF, Place, here, hold_name
 from dispatcher.recovery import Recovery
 from dispatcher.sessions import Database as Reached
 from dispatcher.watch import Watch
 from sql import statement
+from sql.connect import Connection
 from tests.dispatcher.given import a_caller, allow_writes, claimed, refuse_writes, registered, running, state, terminate
 from tests.sql import calls
-from tests.support.database import Database
+from tests.support.database import Database, role_of_its_own
+from tests.support.faults import frozen
 from tests.support.waiting import wait_until
 
 ELSEWHERE = Place("another boot", "another namespace")
@@ -24,11 +27,18 @@ class Judge:
     """A recovery on a thread."""
 
     def __init__(
-        self, database: Database, *, grace: float = 60, beat: float = 1.0, statement_seconds: float = 2.0
+        self,
+        database: Database,
+        *,
+        grace: float = 60,
+        stall: float = 600,
+        beat: float = 1.0,
+        statement_seconds: float = 2.0,
+        url: str = "",
     ) -> None:
         self.database = database
-        self.reached: Reached = registered(database, statement_seconds=statement_seconds)
-        watch = Watch(here(), timedelta(seconds=grace), timedelta(seconds=beat))
+        self.reached: Reached = registered(database, statement_seconds=statement_seconds, url=url)
+        watch = Watch(here(), *(timedelta(seconds=seconds) for seconds in (grace, stall, beat)))
         caller = a_caller(database, self.reached, "recovery")
         self.recovery = Recovery(caller, watch, timedelta(seconds=0.025), may_judge=lambda: True)
 
@@ -125,6 +135,86 @@ def test_nobody_is_condemned_while_its_lock_is_held(database: Database) -> None:
         session.close()
 
         await_stop(database, living)
+
+
+def silent_session(database: Database) -> tuple[UUID, Connection]:
+    """Enter a dispatcher that beats no more though its session is there, with its lock; return it and the session."""
+    dispatcher = suspect(database, ELSEWHERE)
+    session = database.connect(f"tally:{dispatcher}:session")
+    session.execute(statement("queries/lock_dispatcher"), {"dispatcher": dispatcher})
+    return dispatcher, session
+
+
+def test_one_that_holds_its_lock_and_beats_no_more_is_lost_after_the_stall_limit(database: Database) -> None:
+    silent, _ = silent_session(database)
+    (task,) = claimed(database, silent, 1)
+    judge = Judge(database, grace=0.1, stall=0.5)
+    with judge.works():
+        error = await_end(database, task)
+
+    assert error["reason"] == "dispatcher lost before worker completion"
+    assert "; (c) frozen or cut off: its lock was held, but its beat was seen unchanged for 0.5" in error["detail"]
+    assert error["detail"].endswith(f"its sessions were ended first; judged by dispatcher {judge.reached.dispatcher}")
+    named = "select count(*) from pg_stat_activity where starts_with(application_name, %s)"
+    assert database.value(named, (f"tally:{silent}:",)) == 0
+
+
+def test_one_that_holds_its_lock_and_beats_is_never_lost(database: Database) -> None:
+    living, session = silent_session(database)
+    with Judge(database, grace=0.1, stall=0.5).works():
+        silent, _ = silent_session(database)
+
+        def beats_until_the_other_is_lost() -> str | None:
+            calls.beat(session, living)
+            return stopped_why(database, silent)
+
+        wait_until(beats_until_the_other_is_lost, "the silent one is lost")
+        assert stopped_why(database, living) is None
+        assert session.execute("select 1").fetchone() == (1,), "its session is there"
+
+
+def test_one_whose_server_process_is_frozen_is_not_condemned_before_that_is_gone_and_delays_no_other(
+    database: Database,
+) -> None:
+    stubborn, session = silent_session(database)
+    with Judge(database, grace=0.3, stall=0.3).works():
+        with frozen(session.info.backend_pid):
+            for _ in range(2):
+                await_stop(database, silent_session(database)[0])
+                await_stop(database, suspect(database, ELSEWHERE))
+            assert stopped_why(database, stubborn) is None
+
+        assert await_stop(database, stubborn) == "lost"
+
+
+def test_a_judge_that_may_end_no_session_condemns_whoever_has_none(database: Database) -> None:
+    with role_of_its_own(database) as role:
+        url = make_conninfo(database.url, user=role)
+        database.execute("revoke execute on function pg_terminate_backend from public")
+        silent, session = silent_session(database)
+        judge = Judge(database, grace=0.3, stall=0.3, url=url)
+        with judge.works():
+            for _ in range(2):
+                await_stop(database, suspect(database, ELSEWHERE))
+                # Its lock is held by another role's session, which nobody of this role may end.
+                assert stopped_why(database, silent) is None
+
+            session.close()
+
+            assert await_stop(database, silent) == "lost"
+
+
+def test_one_whose_row_somebody_holds_is_come_back_to_and_delays_no_other(database: Database) -> None:
+    stubborn = suspect(database, ELSEWHERE)
+    holder = database.connect()
+    with Judge(database, grace=1.2).works():
+        with holder.transaction():
+            holder.execute("select from tally.dispatcher where id = %s for update", (stubborn,))
+            for _ in range(2):
+                await_stop(database, suspect(database, ELSEWHERE))
+            assert stopped_why(database, stubborn) is None
+
+        assert await_stop(database, stubborn) == "lost"
 
 
 def test_one_from_elsewhere_is_lost_after_the_grace_period(database: Database) -> None:

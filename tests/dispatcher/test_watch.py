@@ -13,7 +13,9 @@ from dispatcher.watch import Suspect, Watch
 HERE = Place("boot 1", "net 1")
 ELSEWHERE = Place("boot 2", "net 1")
 GRACE = timedelta(seconds=6)
+STALL = timedelta(seconds=60)
 SUSPECT = Suspect(uuid4(), 7, "host", 4711, ELSEWHERE, locked=False)
+LOCKED = replace(SUSPECT, locked=True)
 
 
 def nobody_is_gone(_: UUID) -> bool:
@@ -28,7 +30,7 @@ class Judge:
     """A watch, and the moments at which it looked."""
 
     def __init__(self, beat: float = 1.0, is_name_free: Callable[[UUID], bool] = nobody_is_gone) -> None:
-        self.watch = Watch(HERE, GRACE, timedelta(seconds=beat))
+        self.watch = Watch(HERE, GRACE, STALL, timedelta(seconds=beat))
         self.is_name_free = is_name_free
 
     def looks(self, *suspects: Suspect, at: float) -> list[str]:
@@ -56,20 +58,71 @@ def test_a_beat_that_moves_starts_the_watch_anew() -> None:
     assert judge.looks(beaten, at=12) == ["lost"]
 
 
-def test_a_suspect_whose_lock_is_held_is_nobodys_to_judge() -> None:
+def test_one_whose_lock_is_held_is_lost_after_the_whole_stall_limit_once_its_sessions_are_gone() -> None:
+    judge = Judge()
+
+    assert judge.looks_every_second(LOCKED, first=0, last=59) == [[]] * 60
+    ((_, proof),) = judge.watch.judge([LOCKED], 60.0, nobody_is_gone)
+    assert (proof.why, proof.ends_sessions) == ("lost", True)
+    assert proof.text.startswith("(c) frozen or cut off: ")
+    assert "unchanged for 60.0 s" in proof.text
+
+
+def test_one_that_beats_under_its_lock_is_never_lost() -> None:
+    judge = Judge()
+
+    assert [judge.looks(replace(LOCKED, beat=at // 59), at=at) for at in range(600)] == [[]] * 600
+
+
+def test_a_beat_just_before_the_stall_limit_starts_the_watch_anew() -> None:
+    judge = Judge()
+    judge.looks_every_second(LOCKED, first=0, last=59)
+
+    beaten = replace(LOCKED, beat=8)
+
+    assert judge.looks_every_second(beaten, first=60, last=119) == [[]] * 60
+    assert judge.looks(beaten, at=120) == ["lost"]
+
+
+def test_a_free_name_proves_nothing_while_the_lock_is_held() -> None:
     judge = Judge(is_name_free=everybody_is_gone)
-    locked = replace(SUSPECT, locked=True, place=HERE)
 
-    assert judge.looks_every_second(locked, first=0, last=60) == [[]] * 61
+    assert judge.looks_every_second(replace(LOCKED, place=HERE), first=0, last=59) == [[]] * 60
 
 
-def test_a_lock_held_in_between_starts_the_watch_anew() -> None:
+def test_a_lock_held_in_between_gives_the_whole_grace_period_anew() -> None:
     judge = Judge()
     judge.looks_every_second(SUSPECT, first=0, last=4)
-    judge.looks(replace(SUSPECT, locked=True), at=5)
+    judge.looks(LOCKED, at=5)
 
     assert judge.looks_every_second(SUSPECT, first=6, last=11) == [[]] * 6
     assert judge.looks(SUSPECT, at=12) == ["lost"]
+
+
+def test_a_lock_that_is_freed_just_before_the_stall_limit_gives_the_whole_grace_period() -> None:
+    judge = Judge()
+    judge.looks_every_second(LOCKED, first=0, last=59)
+
+    assert judge.looks_every_second(SUSPECT, first=60, last=65) == [[]] * 6
+    assert judge.looks(SUSPECT, at=66) == ["lost"]
+
+
+@pytest.mark.parametrize("period", [2, 3, 6])
+def test_a_lock_that_comes_and_goes_keeps_nobody_beyond_the_stall_limit(period: int) -> None:
+    judge = Judge()
+
+    looks = [judge.looks(replace(SUSPECT, locked=at % period == 0), at=at) for at in range(60)]
+
+    assert looks == [[]] * 60
+    assert any(judge.looks(replace(SUSPECT, locked=at % period == 0), at=at) for at in range(60, 60 + period))
+
+
+def test_a_gap_starts_the_watch_of_a_held_lock_anew() -> None:
+    judge = Judge()
+    judge.looks_every_second(LOCKED, first=0, last=58)
+
+    assert judge.looks_every_second(LOCKED, first=61, last=120) == [[]] * 60
+    assert judge.looks(LOCKED, at=121) == ["lost"]
 
 
 @pytest.mark.parametrize(("beat", "gap"), [(0.2, 2.1), (1.0, 2.1), (5.0, 10.1)])
@@ -125,7 +178,7 @@ def test_a_free_name_proves_nothing_about_another_place(place: Place) -> None:
 
 def test_two_unknown_places_are_not_the_same_place() -> None:
     unknown = Place("", "")
-    watch = Watch(unknown, GRACE, timedelta(seconds=1))
+    watch = Watch(unknown, GRACE, STALL, timedelta(seconds=1))
 
     assert watch.judge([replace(SUSPECT, place=unknown)], 0, everybody_is_gone) == []
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.bodies import Bodies
 from tests.support.database import Database
+from tests.support.ledger import Ledger
 from tests.support.program import RunDispatcher, RunProgram
 from tests.support.server import TestServer
 from tests.support.service import Service
@@ -24,3 +26,11 @@ def service(
 ) -> Service:
     """Both programs, not yet started, and the book of what was asked of them."""
     return Service(database, run_program, run_dispatcher, tmp_path)
+
+
+@pytest.fixture
+def bodies(ledger: Ledger, tmp_path: Path) -> Iterator[Bodies]:
+    """Tasks that run until their gate opens, which it does at the latest when the test is over."""
+    made = Bodies(ledger, tmp_path)
+    yield made
+    made.gate.touch()

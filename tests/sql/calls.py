@@ -212,9 +212,11 @@ def condemn(
     return dict(rows)
 
 
-def recover(connection: Connection, dispatcher: UUID, only: Iterable[int] | None = None) -> dict[int, str]:
+def recover(
+    connection: Connection, holder: UUID, only: Iterable[int] | None = None, *, judge: UUID | None = None
+) -> dict[int, str]:
     ids = None if only is None else list(only)
-    return dict(call(connection, "recover_tasks", dispatcher=dispatcher, only=ids))
+    return dict(call(connection, "recover_tasks", holder=holder, only=ids, dispatcher=judge))
 
 
 def leave(connection: Connection, dispatcher: UUID) -> None:

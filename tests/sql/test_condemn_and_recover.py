@@ -25,29 +25,36 @@ from tests.sql.calls import (
 )
 from tests.support.database import Database
 
+REASONS = {
+    "exited": "process exited before worker completion",
+    "lost": "dispatcher lost before worker completion",
+}
 
-@pytest.mark.parametrize(
-    ("why", "reason"),
-    [
-        ("exited", "process exited before worker completion"),
-        ("lost", "dispatcher lost before worker completion"),
-    ],
-)
-def test_what_it_held_fails_with_the_reason_and_the_proof(database: Database, why: str, reason: str) -> None:
+
+@pytest.mark.parametrize("why", ["exited", "lost"])
+def test_what_it_held_fails_with_the_reason_and_the_proof(database: Database, why: str) -> None:
     connection = database.connect()
     dispatcher = register(connection)
     task = submit_one(connection)
-    claim(connection, dispatcher)
+    claim(connection, dispatcher, 3)
+    since = document(connection, task)["started_at"]
     beat(connection, dispatcher)
+    ((started, beaten),) = database.rows(
+        "select tally.utc_text(started_at), tally.utc_text(beaten_at) from tally.dispatcher"
+    )
 
-    assert condemn(connection, dispatcher, 1, why=why, proof="nobody answers by its name") == {task: "FAILED"}
+    assert condemn(connection, dispatcher, 1, why=why, proof="(a) nobody answers by its name; judged by me") == {
+        task: "FAILED"
+    }
 
-    error = document(connection, task)["error"]
-    assert error["reason"] == reason
-    for told in (str(dispatcher), "4711", "thishost", "beat 1", "nobody answers by its name"):
-        assert told in error["detail"]
+    assert document(connection, task)["error"] == {
+        "reason": REASONS[why],
+        "detail": f"held by dispatcher {dispatcher} since {since} (claim 3, attempt 1): "
+        f"process 4711 on thishost, started {started}, last beat 1 at {beaten}; "
+        "(a) nobody answers by its name; judged by me",
+    }
     look = "select stopped_why, stopped_proof, stopped_at is not null from tally.dispatcher"
-    assert database.rows(look) == [(why, "nobody answers by its name", True)]
+    assert database.rows(look) == [(why, "(a) nobody answers by its name; judged by me", True)]
 
 
 def test_a_task_whose_cancel_was_accepted_ends_canceled_and_tells_the_reason(database: Database) -> None:
@@ -194,33 +201,78 @@ def test_a_living_dispatchers_tasks_are_not_recovered(database: Database) -> Non
 
 def test_tasks_of_a_dispatcher_without_a_row_are_recovered_as_lost(database: Database) -> None:
     connection = database.connect()
-    dispatcher = register(connection)
+    dispatcher, judge = register(connection), uuid4()
     task = submit_one(connection)
     claim(connection, dispatcher)
+    since = document(connection, task)["started_at"]
     database.execute("delete from tally.dispatcher")
 
     assert call(connection, "stopped_holders") == [(dispatcher,)]
-    assert recover(connection, dispatcher) == {task: "FAILED"}
+    assert recover(connection, dispatcher, judge=judge) == {task: "FAILED"}
     assert document(connection, task)["error"] == {
-        "reason": "dispatcher lost before worker completion",
-        "detail": f"held by dispatcher {dispatcher}, of which the database knows nothing",
+        "reason": REASONS["lost"],
+        "detail": f"held by dispatcher {dispatcher} since {since} (claim 1, attempt 1): "
+        f"the database knows nothing of it; judged by dispatcher {judge}",
     }
 
 
 def test_tasks_found_under_a_dispatcher_that_had_left_are_recovered_as_lost(database: Database) -> None:
     connection = database.connect()
-    dispatcher = register(connection)
+    dispatcher, judge = register(connection), uuid4()
+    beat(connection, dispatcher)
     task = submit_one(connection)
     leave(connection, dispatcher)
     database.execute(
         "update tally.task set state = 'RUNNING', attempt = 1, claimed_by = %s, claim_number = 1, started_at = now()",
         (dispatcher,),
     )
+    since = document(connection, task)["started_at"]
 
-    assert recover(connection, dispatcher) == {task: "FAILED"}
+    assert recover(connection, dispatcher, judge=judge) == {task: "FAILED"}
     error = document(connection, task)["error"]
-    assert error["reason"] == "dispatcher lost before worker completion"
-    assert error["detail"].endswith("it had left")
+    assert error["reason"] == REASONS["lost"]
+    assert error["detail"].startswith(
+        f"held by dispatcher {dispatcher} since {since} (claim 1, attempt 1): process 4711 on thishost, started "
+    )
+    assert ", last beat 1 at " in error["detail"]
+    assert error["detail"].endswith(f"; it had left; judged by dispatcher {judge}")
+
+
+def test_rows_that_one_judge_found_locked_name_the_judge_that_condemned(database: Database) -> None:
+    connection = database.connect()
+    dispatcher = register(connection)
+    task = submit_one(connection)
+    claim(connection, dispatcher)
+    condemn(connection, dispatcher, proof="(b) silence; judged by the first", only=[])
+
+    assert recover(connection, dispatcher, judge=uuid4()) == {task: "FAILED"}
+    assert document(connection, task)["error"]["detail"].endswith("; (b) silence; judged by the first")
+
+
+def test_the_calls_of_the_version_before_are_still_there(database: Database) -> None:
+    connection = database.connect()
+    dispatcher = register(connection)
+    task = submit_one(connection)
+    claim(connection, dispatcher)
+    condemn(connection, dispatcher, only=[])
+
+    rows = connection.execute("select id, state from tally.recover_tasks(%s, %s)", (dispatcher, [task])).fetchall()
+    assert rows == [(task, "FAILED")]
+    assert connection.execute("select * from tally.recover_tasks(%s)", (dispatcher,)).fetchall() == []
+    assert connection.execute("select tally.end_backends('tally:nobody:')").fetchall() == [(0,)]
+
+
+def test_a_condemnation_that_finds_the_dispatcher_locked_does_not_wait_long(database: Database) -> None:
+    judge, holder = database.connect(), database.connect()
+    dispatcher = register(judge)
+
+    with holder.transaction():
+        holder.execute("select from tally.dispatcher for update")
+        with pytest.raises(errors.LockNotAvailable):
+            condemn(judge, dispatcher)
+
+    assert condemn(judge, dispatcher) == {}
+    assert database.value("select stopped_why from tally.dispatcher") == "exited"
 
 
 def test_leftover_sessions_of_a_dispatcher_are_ended_and_no_others(database: Database) -> None:

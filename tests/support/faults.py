@@ -1,8 +1,10 @@
 """Faults injected where they happen: triggers that delay or refuse a submit, a claim or a terminal write of tasks."""
 
+import os
 import re
+import signal
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 
 from tests.support.database import Database
@@ -14,6 +16,17 @@ REFUSE = "new.state = 'FAILED' and old.state = 'QUEUED'"
 BEFORE_INSERT = "create trigger fault_insert before insert"
 AFTER_INSERT = "create trigger fault_insert after insert"
 AT_COMMIT = "create constraint trigger fault_insert after insert"
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """While inside, this process is stopped in its tracks, as one backend of a server may be."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 @contextmanager

@@ -20,3 +20,9 @@ def wait_until(
             shown = seen() if seen else value
             raise AssertionError(f"after {seconds:g} s it is not so that {says}; seen: {shown}")
         time.sleep(0.01)
+
+
+def outlast(seconds: float) -> None:
+    """Let a fault last for so long: the one thing that time itself must pass for."""
+    end = time.monotonic() + seconds
+    wait_until(lambda: time.monotonic() > end, f"{seconds} s have passed", seconds + 1)
