@@ -11,13 +11,14 @@ midst of the round.
 
 import logging
 from collections.abc import Callable, Iterator
-from time import monotonic
+from dataclasses import replace
 from typing import Final
 
+from dispatcher.clock import clock_with_sleep
 from dispatcher.messages import Claim, Refusal
 from dispatcher.retry import Aside, is_one_rows, is_timeout, may_be_one_rows
 from dispatcher.sessions import Caller
-from sql.errors import DatabaseLost, TallyError
+from sql.errors import Condemned, DatabaseLost, TallyError
 
 log = logging.getLogger("tally.claims")
 
@@ -39,7 +40,7 @@ class Claims:
         caller: Caller,
         queue: str,
         is_stopping: Callable[[], bool],
-        clock: Callable[[], float] = monotonic,
+        clock: Callable[[], float] = clock_with_sleep,
     ) -> None:
         self._caller = caller
         self._queue = queue
@@ -92,10 +93,16 @@ class Claims:
         """A refused task's failure is written, or needs no writing: it may be claimed again, if it can."""
         self._refused.discard(task_id)
 
-    def is_current(self, claim: Claim) -> bool | None:
-        """Is this claim still current? None: this dispatcher was stopped. Raises `DatabaseAway`."""
+    def renewed(self, claim: Claim) -> Claim | None:
+        """Ask again whether this claim is current, and return it as known now; None where it is not.
+
+        Raises `Condemned` once this dispatcher is stopped, and `DatabaseAway`.
+        """
+        asked_at = self._clock()
         ((may_go_on, current),) = self._caller.call("current_claim", id=claim.id, attempt=claim.attempt)
-        return bool(current) if may_go_on else None
+        if not may_go_on:
+            raise Condemned("stopped before a claim was begun")
+        return replace(claim, known_at=asked_at) if current else None
 
     def _claim(self, free: int, only: list[int] | None = None) -> list[Claim]:
         self._caller.ready()

@@ -13,7 +13,7 @@ A dispatcher that was condemned writes nothing more: it raises every cancel flag
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
 from typing import Final
@@ -211,12 +211,9 @@ class Loop:
 
     def _ask_again(self, claim: Claim) -> None:
         """A claim waited too long to be begun unasked: its dispatcher may have been condemned meanwhile."""
-        asked_at = self._clock()
-        current = self._claims.is_current(claim)
-        if current is None:
-            raise Condemned("stopped before a claim was begun")
-        if current:
-            self._slots.start(replace(claim, known_at=asked_at))
+        renewed = self._claims.renewed(claim)
+        if renewed is not None:
+            self._slots.start(renewed)
         else:
             log.warning("claim.late task=%d attempt=%d", claim.id, claim.attempt)
             self._slots.release([claim.id])

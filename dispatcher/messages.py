@@ -22,7 +22,7 @@ class Claim:
     priority: int
     position: int
     known_at: float
-    """A moment of the monotonic clock before the database last said that this claim is current."""
+    """A moment, by `clock_with_sleep`, before the database last said that this claim is current."""
 
 
 class Ending(StrEnum):

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from queue import SimpleQueue
 from threading import Event, Lock, Thread, get_ident
-from time import monotonic
 
+from dispatcher.clock import clock_with_sleep
 from dispatcher.endings import Limits, raised, run_body
 from dispatcher.kinds import Body
 from dispatcher.messages import Claim, Outcome
@@ -49,7 +49,7 @@ class Slots:
         *,
         on_end: Callable[[Outcome], None],
         on_unsure: Callable[[Claim], None],
-        clock: Callable[[], float] = monotonic,
+        clock: Callable[[], float] = clock_with_sleep,
     ) -> None:
         self._count = count
         self._kinds = kinds

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Thread
-from time import monotonic
 from typing import Final
 from uuid import UUID, uuid4
 
+from dispatcher.clock import clock_with_sleep
 from dispatcher.endings import Limits
 from dispatcher.messages import Claim, Ending, Outcome
 from dispatcher.sessions import Caller, Database
@@ -37,7 +37,7 @@ def a_claim(
     attempt: int = 1,
     known_at: float | None = None,
 ) -> Claim:
-    return Claim(task, attempt, kind, input, 0, task, monotonic() if known_at is None else known_at)
+    return Claim(task, attempt, kind, input, 0, task, clock_with_sleep() if known_at is None else known_at)
 
 
 def succeeded(task: int, result: str = "7", attempt: int = 1) -> Outcome:

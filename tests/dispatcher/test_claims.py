@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from itertools import combinations_with_replacement
 
 import pytest
@@ -92,7 +93,8 @@ def test_a_claim_is_what_its_row_says(database: Database, claimer: Claimer) -> N
     assert isinstance(claim, Claim)
     assert (claim.id, claim.attempt, claim.kind, claim.input) == (task, 1, "echo", '{"n": 0}')
     assert claim.known_at == claimer.clock.now
-    assert claimer.claims.is_current(claim) is True
+    claimer.clock.now += 10
+    assert claimer.claims.renewed(claim) == replace(claim, known_at=claimer.clock.now)
 
 
 def test_a_claim_that_was_taken_away_is_not_current(database: Database, claimer: Claimer) -> None:
@@ -100,11 +102,12 @@ def test_a_claim_that_was_taken_away_is_not_current(database: Database, claimer:
     (claim,) = claimer.take()
     assert isinstance(claim, Claim)
     database.execute("update tally.task set attempt = 2")
-    assert claimer.claims.is_current(claim) is False
+    assert claimer.claims.renewed(claim) is None
 
     calls.condemn(database.connect(), claimer.reached.dispatcher)
 
-    assert claimer.claims.is_current(claim) is None
+    with pytest.raises(Condemned):
+        claimer.claims.renewed(claim)
 
 
 def test_a_stopped_dispatcher_is_told_so(database: Database, claimer: Claimer) -> None:
