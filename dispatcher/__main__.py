@@ -28,6 +28,7 @@ from dispatcher.settings import modules, read_settings
 from dispatcher.slots import Slots
 from dispatcher.watch import Watch
 from sql import embedded
+from sql.errors import NotDirect
 from sql.log import start_log
 from sql.migrate import SchemaTooNew
 from sql.process import end_now, end_overdue, run_to_the_end
@@ -60,9 +61,9 @@ def main() -> int:
     try:
         if not await_schema(lambda: database.connect("start"), settings, lambda seconds: stops(inbox, seconds)):
             return 0
-    except SchemaTooNew as error:
+    except (SchemaTooNew, NotDirect) as error:
         print(f"python -m dispatcher: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, NotDirect) else 1
     return Dispatcher(settings, database, inbox).run()
 
 
@@ -121,7 +122,7 @@ class Dispatcher:
         )
         self._recovery = Recovery(
             Caller(database, "recovery"),
-            Watch(here, settings.grace, settings.beat),
+            Watch(here, settings.grace, settings.stall, settings.beat),
             settings.backoff,
             may_judge=lambda: not self._loop.is_condemned,
         )

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from sql import statement
-from sql.connect import Connection, connect
+from sql.connect import Connection, connect, require_writable
 from sql.errors import READ_ONLY, DatabaseBusy, DatabaseLost, translated
 
 
@@ -28,13 +28,22 @@ class Database:
         return f"tally:{self.dispatcher}:{thread}"
 
     def connect(self, thread: str) -> Connection:
-        """Open the session of a thread. Raises `DatabaseAway`."""
-        return connect(
+        """Open the session of a thread. Raises `DatabaseAway`, also where nothing can be written.
+
+        An address that moves may lead to a standby for a while. Who only reads there would never notice, and stay.
+        """
+        connection = connect(
             self.url,
             name=self.name(thread),
             connect_timeout=self.connect_timeout,
             statement_timeout=self.statement_timeout,
         )
+        try:
+            require_writable(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
 class Caller:

@@ -4,8 +4,8 @@ from datetime import timedelta
 from time import monotonic
 from typing import Final
 
-from falcon_app.transactions import abandon, begin, connect, require_writable
-from sql.connect import Connection, DeadlinePassed
+from falcon_app.transactions import abandon, begin, connect
+from sql.connect import Connection, DeadlinePassed, require_writable
 from sql.errors import DatabaseLost, translated
 from sql.settings import Settings
 

@@ -20,14 +20,13 @@ from falcon_app.transactions import (
     abandon,
     begin,
     commit,
-    require_writable,
     session_options,
     statement_limit,
 )
 from sql import statement
 from sql.connect import Connection, DeadlinePassed
 from sql.errors import NOTIFICATIONS_FULL, DatabaseAway, DatabaseBusy, DatabaseLost, NotFound, RowRefused, translated
-from sql.migrate import SchemaTooNew, latest_version, schema_version
+from sql.migrate import schema_version
 from sql.settings import Settings
 
 PATIENCE: Final = timedelta(seconds=1)
@@ -93,13 +92,10 @@ class Store:
     def readiness(self, deadline: float) -> str:
         """Return what the database says of the service. Raises `DatabaseAway`, also while it is read-only.
 
-        Raises `SchemaTooNew` once the schema is later than this program.
+        Raises `SchemaTooNew` once the schema serves this program no more.
         """
         with self._transaction(deadline) as connection:
-            require_writable(connection)
-            version = schema_version(connection)
-            if version > latest_version():
-                raise SchemaTooNew(version)
+            schema_version(connection)
             (report,) = connection.execute(statement("queries/readiness")).fetchone() or ("",)
             return str(report)
 

@@ -12,8 +12,8 @@ from psycopg import ClientCursor
 
 from falcon_app.errors import OutcomeUnknown
 from sql import statement
-from sql.connect import Connection, connection_options, settings
-from sql.errors import DatabaseAway, DatabaseBusy, DatabaseLost, translate, translated
+from sql.connect import Connection, ReadOnly, connection_options, settings
+from sql.errors import DatabaseBusy, DatabaseLost, translate, translated
 
 HARMLESS_WARNINGS: Final = frozenset({"asyncQueueFillWarning", "exec_stmt_raise"})
 """Where in the server's own code a warning comes from that says nothing of the commit: that the notification queue
@@ -34,9 +34,16 @@ def connect(url: str, name: str, connect_timeout: timedelta) -> Connection:
 
 
 def begin(connection: Connection, limit: timedelta) -> None:
-    """Open a transaction, and say how long its statements may run."""
+    """Open a transaction, and say how long its statements may run.
+
+    Raises `ReadOnly` where nothing can be written: what a standby tells may be long past, so it is not asked.
+    """
     with ClientCursor(connection) as cursor:
         cursor.execute(statement("queries/begin"), settings(limit))
+        cursor.nextset()
+        row = cursor.fetchone()
+    if row is None or not row[0]:
+        raise ReadOnly
 
 
 def statement_limit(longest: timedelta, deadline: float) -> timedelta:
@@ -50,13 +57,6 @@ def statement_limit(longest: timedelta, deadline: float) -> timedelta:
 def bound_statements(connection: Connection, limit: timedelta) -> None:
     """Say, in an open transaction, how long its next statements may run."""
     connection.execute(statement("queries/transaction_settings"), settings(limit))
-
-
-def require_writable(connection: Connection) -> None:
-    """Raise `DatabaseAway` unless the database can be written through this session."""
-    row = connection.execute(statement("queries/probe")).fetchone()
-    if row is None or not row[0]:
-        raise DatabaseAway("the database is read-only")
 
 
 def commit(connection: Connection) -> None:

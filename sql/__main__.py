@@ -8,10 +8,10 @@ import sys
 
 from sql import embedded, statement
 from sql.connect import Connection, connect
-from sql.errors import TallyError, translated
+from sql.errors import NotDirect, TallyError, translated
 from sql.log import start_log
 from sql.migrate import migrate
-from sql.process import run_to_the_end
+from sql.process import interruptible, run_to_the_end
 from sql.settings import BadSettings, Settings, read
 
 log = logging.getLogger("tally.sql")
@@ -29,11 +29,14 @@ def main() -> int:
     try:
         if arguments.command == "serve":
             return embedded.serve(settings)
-        with _connected(settings) as connection:
+        with interruptible(), _connected(settings) as connection:
             return _run(connection, arguments)
+    except KeyboardInterrupt:
+        print(f"python -m sql {arguments.command}: stopped", file=sys.stderr)
+        return 1
     except TallyError as error:
         print(f"python -m sql {arguments.command}: {error}", file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, NotDirect) else 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -98,7 +101,7 @@ def _print_status(connection: Connection) -> int:
             "queue_counts",
             ("queue", "max_open", "paused", "QUEUED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"),
         ),
-        ("dispatcher_reports", ("dispatcher", "host", "pid", "slots", "beat", "state", "remark", "started")),
+        ("dispatcher_reports", ("dispatcher", "host", "pid", "queue", "slots", "beat", "state", "remark", "started")),
     ):
         rows = connection.execute(statement(f"queries/{name}")).fetchall()
         table = [header, *(tuple("-" if cell is None else str(cell) for cell in row) for row in rows)]

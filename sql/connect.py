@@ -12,17 +12,20 @@ from contextlib import contextmanager
 from datetime import timedelta
 from random import uniform
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
 from psycopg.rows import TupleRow
 
 from sql import statement
-from sql.errors import translated
+from sql.addresses import Addresses
+from sql.errors import READ_ONLY, DatabaseBusy, NotDirect, translated
 
 T = TypeVar("T")
 
+_addresses: Final = Addresses()
+"""Of the whole process: what one session finds out spares the others the wait."""
 
 FIRST_BACKOFF_SECONDS: Final = 0.025
 
@@ -37,6 +40,13 @@ class DeadlinePassed(psycopg.OperationalError):
     """The server did not answer in time; the connection is closed."""
 
 
+class ReadOnly(DatabaseBusy):
+    """Nothing can be written through this connection: a standby, or a database that is closed to writers."""
+
+    def __init__(self) -> None:
+        super().__init__("the database is read-only", sqlstate=READ_ONLY)
+
+
 class Connection(psycopg.Connection[TupleRow]):
     """A psycopg connection whose every wait ends."""
 
@@ -45,6 +55,20 @@ class Connection(psycopg.Connection[TupleRow]):
 
     deadline: float | None = None
     """A moment of `time.monotonic` by which every wait ends; see `by`."""
+
+    _host, _port = "", 0
+
+    @classmethod
+    def connect(cls, conninfo: str = "", **options: Any) -> Self:
+        try:
+            connection = super().connect(_addresses.in_order(conninfo), **options)
+        except psycopg.Error as error:
+            # The driver's frame holds the socket of an attempt that ran out of time, the error holds the frame, and
+            # the frame the error. A frozen server would find every attempt a session when it thaws.
+            raise error.with_traceback(None) from None
+        connection._host, connection._port = connection.info.host, connection.info.port  # noqa: SLF001 - our own
+        _addresses.answered(conninfo, connection._host, connection._port)  # noqa: SLF001
+        return connection
 
     @contextmanager
     def by(self, deadline: float) -> Iterator[None]:
@@ -64,23 +88,38 @@ class Connection(psycopg.Connection[TupleRow]):
             return super().wait(gen, interval, ours)
         except psycopg.errors._WaitTimeout:  # noqa: SLF001 - the only name psycopg has for it
             self.close()
+            _addresses.forget(self._host, self._port)
             raise DeadlinePassed("the database did not answer in time") from None
 
 
 def connect(url: str, *, name: str, connect_timeout: timedelta, statement_timeout: timedelta) -> Connection:
     """Open a direct session, autocommit, named in pg_stat_activity, its timeouts set by itself.
 
-    Raises `DatabaseAway` (of `sql.errors`) when it can't, at the latest after `connect_timeout` for each address.
+    Raises `DatabaseAway` (of `sql.errors`) when it can't, at the latest after `connect_timeout` for each address, and
+    `NotDirect` where a pooler answers: behind one, advisory locks, LISTEN and these very settings are anybody's.
     """
     with translated():
         connection = Connection.connect(url, autocommit=True, **connection_options(name, connect_timeout))
         connection.patience = statement_timeout.total_seconds() + 0.5
         try:
-            connection.execute(statement("queries/session_settings"), settings(statement_timeout))
+            # A server introduces itself by the process id it has; a pooler makes one up.
+            parameters = {**settings(statement_timeout), "backend_pid": connection.info.backend_pid}
+            is_direct = connection.execute(statement("queries/session_settings"), parameters).rowcount > 0
         except BaseException:
             connection.close()
             raise
+    if not is_direct:
+        connection.close()
+        raise NotDirect
     return connection
+
+
+def require_writable(connection: Connection) -> None:
+    """Raise `ReadOnly` unless the database can be written through this connection."""
+    with translated():
+        row = connection.execute(statement("queries/probe")).fetchone()
+    if row is None or not row[0]:
+        raise ReadOnly
 
 
 def connection_options(name: str, connect_timeout: timedelta) -> dict[str, Any]:

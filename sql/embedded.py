@@ -27,7 +27,7 @@ from sql.connect import Connection, connect
 from sql.errors import DatabaseAway, translated
 from sql.migrate import migrate
 from sql.place import Place, place_of
-from sql.process import next_word
+from sql.process import interruptible, next_word
 from sql.server import SUPERUSER, Server
 from sql.settings import Settings
 
@@ -109,7 +109,17 @@ class Keeper:
                 if found != (True,):
                     connection.execute(statement(f"queries/create_embedded_{kind}"))
         with self._session(ROLE, ROLE) as connection:
-            migrate(connection)
+            self._migrate(connection)
+
+    def _migrate(self, connection: Connection) -> None:
+        """Migrate, unless a word comes: a session that is in the way may be for as long as it likes."""
+        try:
+            with interruptible():
+                if self._is_over():
+                    raise GivenUp
+                migrate(connection)
+        except KeyboardInterrupt:
+            raise GivenUp from None
 
     def _keep(self) -> None:
         """Wait for a word; start the server again when it dies, unless it keeps dying."""

@@ -11,6 +11,7 @@ TallyError
 │   └── BeatMoved          TL414
 ├── RowRefused         a trigger, a constraint or a data rule refuses what was to be written
 ├── Misconfigured      a privilege or an object is missing (class 42)
+├── NotDirect          a pooler is where a session of one's own is needed
 └── DatabaseAway       the world is away for a while: nobody's fault, worth another try
     ├── DatabaseLost       the connection broke or its deadline passed: what the last statement did is unknown
     └── DatabaseBusy       an error reply over a living connection (a timeout, a lock, a deadlock, resources,
@@ -72,6 +73,16 @@ class Misconfigured(TallyError):
     """A privilege or an object is missing."""
 
 
+class NotDirect(TallyError):
+    """A pooler, or whatever else shares sessions, is where a session of one's own is needed."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "DATABASE_DIRECT_URL (or DATABASE_URL, where only that is set) leads to a connection pooler; "
+            "dispatchers and migrations need the server itself"
+        )
+
+
 class DatabaseAway(TallyError):
     """The world is away for a while."""
 
@@ -113,7 +124,8 @@ def translate(error: psycopg.Error) -> TallyError:
     message = (error.diag.message_primary or str(error).strip() or type(error).__name__).splitlines()[0]
     if sqlstate is not None and sqlstate in _REFUSALS:
         return _REFUSALS[sqlstate](message, sqlstate=sqlstate)
-    fatal = error.diag.severity_nonlocalized in {"FATAL", "PANIC"}
+    # PgBouncer's own messages, which are in English, have only the other one.
+    fatal = (error.diag.severity_nonlocalized or error.diag.severity) in {"FATAL", "PANIC"}
     if sqlstate is None and isinstance(error, psycopg.DataError | psycopg.ProgrammingError):
         # The driver itself cannot send this value (a NUL in a text): the row's fault, not the world's.
         return RowRefused(message)

@@ -4,6 +4,11 @@ The lock is the first thing in each transaction, before the schema exists, so an
 once: each applies what is then missing and finds the rest done. The functions are not migrated but replaced, all
 of them, together with the last migration and whenever `migrate` finds none pending; a change that their
 callers must be able to see comes with a migration of its own.
+
+Traffic goes on meanwhile. Whoever asks for a lock after us waits behind us, so we wait for none longer than a fifth
+of a second: then everything but the advisory lock is let go (a savepoint), and after a pause comes another try. A
+deadlock, and a function that somebody else has just changed, are met in the same way. So a migration changes one
+table: two tables are two migrations. And it says which programs it serves: docs/upgrade.md, "A new migration".
 """
 
 import logging
@@ -11,21 +16,34 @@ from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any, Final
 
+from tenacity import RetryCallState, Retrying, retry_if_exception
+from tenacity.stop import stop_after_delay
+from tenacity.wait import wait_random_exponential
+
 from sql import statement
 from sql.connect import Connection
-from sql.errors import TallyError, translated
+from sql.errors import LOCK_NOT_AVAILABLE, DatabaseBusy, TallyError, translated
+from sql.waits import told
 
 log = logging.getLogger("tally.migrate")
 
 OLDEST_SERVER: Final = 140000
 PATIENCE_SECONDS: Final = 3600.0
+LONGEST_WAIT_MILLISECONDS: Final = 200
+"""For a lock: so long does traffic wait behind a migration that does not get it."""
+FIRST_PAUSE_SECONDS: Final = 0.25
+LONGEST_PAUSE_SECONDS: Final = 5.0
+DEADLOCK: Final = "40P01"
 
 
 class SchemaTooNew(TallyError):
-    """The database was migrated by a later version of this program."""
+    """The database was migrated by a later version of this program, and serves this one no more."""
 
-    def __init__(self, version: int) -> None:
-        super().__init__(f"the schema is at {version}, this program knows {latest_version()}")
+    def __init__(self, version: int, oldest: int) -> None:
+        super().__init__(
+            f"the schema is at {version}, this program knows {latest_version()}; "
+            f"it serves programs that know {oldest} or later"
+        )
 
 
 class UnfitServer(TallyError):
@@ -38,17 +56,25 @@ def latest_version() -> int:
 
 
 def schema_version(connection: Connection) -> int:
-    """Return the version of the schema in this database, 0 where there is none. Raises `DatabaseAway`."""
+    """Return the version of the schema in this database, 0 where there is none.
+
+    It may be later than this program, if it still serves it. Raises `SchemaTooNew` where not, and `DatabaseAway`.
+    """
     with translated():
         if not _value(connection, "queries/has_migrations"):
             return 0
-        return int(_value(connection, "queries/schema_version") or 0)
+        version = int(_value(connection, "queries/schema_version") or 0)
+        # A schema that is no later may not yet have the column that is asked for.
+        if version > latest_version() and (oldest := _value(connection, "queries/oldest_program")) > latest_version():
+            raise SchemaTooNew(version, oldest)
+        return version
 
 
 def migrate(connection: Connection) -> int:
     """Bring the schema to the version this program knows, and return how many migrations that took.
 
-    Raises `SchemaTooNew`, `UnfitServer`, `DatabaseAway`.
+    A later schema that serves this program is left as it is, and so are its functions.
+    Raises `SchemaTooNew`, `UnfitServer`, `DatabaseAway`; `DatabaseBusy` when a lock could not be had for an hour.
     """
     with translated():
         version, encoding = connection.execute(statement("queries/server")).fetchone() or (0, "")
@@ -58,8 +84,9 @@ def migrate(connection: Connection) -> int:
             raise UnfitServer(f"a database with encoding UTF8 is needed, this one has {encoding}")
         connection.patience = PATIENCE_SECONDS
         applied = 0
-        while _apply_next(connection):
-            applied += 1
+        with told(connection):
+            while _apply_next(connection):
+                applied += 1
     return applied
 
 
@@ -68,25 +95,62 @@ def _apply_next(connection: Connection) -> bool:
     with connection.transaction():
         connection.execute(statement("queries/migration_settings"))
         connection.execute(statement("queries/lock_migrations"))
+        connection.execute(statement("queries/limit_lock_waits"), {"lock_timeout": f"{LONGEST_WAIT_MILLISECONDS}ms"})
         current = schema_version(connection)
         if current > latest_version():
-            raise SchemaTooNew(current)
-        if not _value(connection, "queries/has_migrations"):
-            connection.execute(statement("queries/create_migration_table"))
+            log.info("schema.newer version=%d known=%d", current, latest_version())
+            return False
         pending = [migration for migration in _migrations() if _number(migration) > current]
-        for migration in pending[:1]:
-            connection.execute(_text(migration))
-            parameters = {"version": _number(migration), "name": migration.name.removesuffix(".sql")}
-            connection.execute(statement("queries/record_migration"), parameters)
-            log.info("migration.applied version=%(version)d name=%(name)s", parameters)
-        if len(pending) <= 1:
-            _replace_functions(connection)
+        _until_locked()(_apply, connection, pending)
+    for migration in pending[:1]:
+        log.info("migration.applied version=%d name=%s", _number(migration), _name(migration))
     return len(pending) >= 1
 
 
+def _apply(connection: Connection, pending: list[Traversable]) -> None:
+    """Try to: all of it, or none, in a savepoint. Raises `DatabaseBusy` when it was not alone with what it changes."""
+    with translated(), connection.transaction():
+        if not _value(connection, "queries/has_migrations"):
+            connection.execute(statement("queries/create_migration_table"))
+        for migration in pending[:1]:
+            parameters = {"version": _number(migration), "name": _name(migration)}
+            connection.execute(statement("queries/record_migration"), parameters)
+            connection.execute(migration.read_bytes())
+        if len(pending) <= 1:
+            _replace_functions(connection)
+
+
+def _until_locked() -> Retrying:
+    """Try until every lock was had, a quarter of a second to five apart, for an hour."""
+    return Retrying(
+        retry=retry_if_exception(_is_of_the_moment),
+        wait=wait_random_exponential(
+            multiplier=FIRST_PAUSE_SECONDS, min=FIRST_PAUSE_SECONDS, max=LONGEST_PAUSE_SECONDS
+        ),
+        stop=stop_after_delay(PATIENCE_SECONDS),
+        before_sleep=_log_some,
+        reraise=True,
+    )
+
+
+def _is_of_the_moment(error: BaseException) -> bool:
+    """Is nothing wrong but that another session holds a lock, or has just changed the same function?"""
+    return isinstance(error, DatabaseBusy) and (
+        error.sqlstate in {LOCK_NOT_AVAILABLE, DEADLOCK} or str(error).startswith("tuple concurrently ")
+    )
+
+
+def _log_some(state: RetryCallState) -> None:
+    # The first tries and then ever fewer.
+    tries = state.attempt_number
+    if tries & (tries - 1) == 0 and state.outcome is not None:
+        log.info("migration.paused tries=%d error=%s", tries, state.outcome.exception())
+
+
 def _replace_functions(connection: Connection) -> None:
-    for function in sorted(_directory("functions"), key=lambda file: file.name):
-        connection.execute(_text(function))
+    # In one round trip: what the migration has locked stays locked meanwhile.
+    functions = sorted(_directory("functions"), key=lambda file: file.name)
+    connection.execute(b"\n".join(function.read_bytes() for function in functions))
     connection.execute(statement("queries/revoke_from_public"))
 
 
@@ -102,8 +166,8 @@ def _number(migration: Traversable) -> int:
     return int(migration.name.partition("_")[0])
 
 
-def _text(file: Traversable) -> bytes:
-    return file.read_bytes()
+def _name(migration: Traversable) -> str:
+    return migration.name.removesuffix(".sql")
 
 
 def _value(connection: Connection, name: str) -> Any:

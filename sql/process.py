@@ -6,9 +6,10 @@ the interpreter's own, which waits for both, but `os._exit`, after a moment for 
 
 import logging
 import os
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from threading import Thread
 from time import monotonic, sleep
@@ -34,6 +35,20 @@ def next_word(inbox: SimpleQueue[T]) -> T:
     while True:
         with suppress(Empty):
             return inbox.get(timeout=HEARING_SECONDS)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let a signal to stop raise KeyboardInterrupt inside, in the middle of a call to the database too.
+
+    The driver then cancels what the server is doing for us. For the main thread of a program that does one thing.
+    """
+    handlers = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def run_to_the_end(main: Callable[[], int]) -> NoReturn:

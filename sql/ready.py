@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from sql.connect import Connection, backoff_seconds
 from sql.errors import DatabaseAway
-from sql.migrate import SchemaTooNew, latest_version, schema_version
+from sql.migrate import latest_version, schema_version
 from sql.settings import Settings
 
 log = logging.getLogger("tally.ready")
@@ -17,7 +17,7 @@ def await_schema(
     """Return True once the database is up and its schema current, False when `is_stopped` says so.
 
     `is_stopped(seconds)` waits, at most that long, for the word to stop. An older schema is waited for: somebody
-    is migrating. Raises `SchemaTooNew`.
+    is migrating. A later one is as good while it serves this program; else `SchemaTooNew` is raised.
     """
     tries = 0
     said = ""
@@ -28,10 +28,10 @@ def await_schema(
         except DatabaseAway as error:
             state = f"database.away error={error}"
         else:
-            if version == latest_version():
+            if version >= latest_version():
+                if version > latest_version():
+                    log.info("schema.newer version=%d known=%d", version, latest_version())
                 return True
-            if version > latest_version():
-                raise SchemaTooNew(version)
             state = f"schema.older version={version} known={latest_version()}"
         if state != said:
             log.info(state)

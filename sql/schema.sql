@@ -116,7 +116,15 @@ begin
     end if;
     get diagnostics v_taken = row_count;
     if v_waiting <> (v_taken < p_free) then
-        update tally.dispatcher set waiting = v_taken < p_free where dispatcher.id = p_dispatcher;
+        -- A hint is not worth waiting for, least of all behind somebody who waits for this transaction: another claim
+        -- finds what to correct.
+        update tally.dispatcher
+        set waiting = not v_waiting
+        where dispatcher.id = (
+            select locked.id from tally.dispatcher as locked
+            where locked.id = p_dispatcher
+            for no key update skip locked
+        );
     end if;
     -- Where the notification queue fills up, this claim's commit must not depend on it.
     if v_taken = p_free
@@ -138,6 +146,7 @@ CREATE FUNCTION tally.condemn_dispatcher(p_dispatcher uuid, p_beat bigint, p_why
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
+    SET lock_timeout TO '500ms'
     AS $$
 declare
     v_beat bigint;
@@ -160,7 +169,7 @@ begin
         where dispatcher.id = p_dispatcher;
     end if;
 
-    return query select * from tally.recover_tasks(p_dispatcher, p_only);
+    return query select * from tally.recover_tasks(p_dispatcher, p_only, null);
 end
 $$;
 
@@ -179,6 +188,52 @@ CREATE FUNCTION tally.end_backends(p_application_name_prefix text) RETURNS bigin
         and pg_stat_activity.datname = current_database()
         and pg_stat_activity.usename = current_user
         and pg_stat_activity.pid <> pg_backend_pid()
+$$;
+
+CREATE FUNCTION tally.end_sessions(p_dispatchers uuid[], p_beats bigint[]) RETURNS TABLE(id uuid)
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_ids uuid[];
+    v_pids integer[];
+    v_starts timestamptz[];
+begin
+    select array_agg(suspect.id), array_agg(session.pid), array_agg(session.backend_start)
+    into v_ids, v_pids, v_starts
+    from unnest(p_dispatchers, p_beats) as suspect (id, beat)
+    join tally.dispatcher on dispatcher.id = suspect.id and dispatcher.beat = suspect.beat
+    join pg_stat_activity as session on starts_with(session.application_name, format('tally:%s:', suspect.id))
+    where dispatcher.stopped_at is null
+        and session.datname = current_database()
+        and session.usename = current_user
+        and session.pid <> pg_backend_pid();
+
+    begin
+        -- Counted, not timed: the clock may step.
+        for v_turn in 1 .. 50 loop
+            perform pg_stat_clear_snapshot();
+            perform pg_terminate_backend(session.pid)
+            from unnest(v_pids, v_starts) as seen (pid, backend_start)
+            join pg_stat_activity as session using (pid, backend_start);
+            exit when not found;
+            perform pg_sleep(0.01);
+        end loop;
+    exception
+        when insufficient_privilege then
+            null;
+    end;
+
+    perform pg_stat_clear_snapshot();
+    return query
+    select suspect.id
+    from unnest(p_dispatchers) as suspect (id)
+    where not exists (
+            select from unnest(v_ids, v_pids, v_starts) as seen (dispatcher, pid, backend_start)
+            join pg_stat_activity as session using (pid, backend_start)
+            where seen.dispatcher = suspect.id
+        )
+        and tally.dispatcher_lock_key(suspect.id) not in (select held.key from tally.held_keys() as held);
+end
 $$;
 
 CREATE FUNCTION tally.fail_lost_tasks(p_dispatcher uuid, p_ids bigint[], p_attempts integer[]) RETURNS SETOF bigint
@@ -282,6 +337,17 @@ begin
 end
 $$;
 
+CREATE FUNCTION tally.held_keys() RETURNS TABLE(key bigint)
+    LANGUAGE sql STABLE
+    AS $$
+    select pg_locks.classid::bigint << 32 | pg_locks.objid::bigint
+    from pg_locks
+    where pg_locks.locktype = 'advisory'
+        and pg_locks.database = (select oid from pg_database where datname = current_database())
+        and pg_locks.objsubid = 1
+        and pg_locks.granted
+$$;
+
 CREATE FUNCTION tally.leave_dispatcher(p_dispatcher uuid) RETURNS void
     LANGUAGE plpgsql
     AS $$
@@ -352,15 +418,22 @@ CREATE FUNCTION tally.queue_lock_key(p_queue text) RETURNS bigint
 $$;
 
 CREATE FUNCTION tally.recover_tasks(p_dispatcher uuid, p_only bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(id bigint, state text)
+    LANGUAGE sql
+    AS $$
+    select recovered.id, recovered.state from tally.recover_tasks(p_dispatcher, p_only, null) as recovered
+$$;
+
+CREATE FUNCTION tally.recover_tasks(p_dispatcher uuid, p_only bigint[], p_judge uuid) RETURNS TABLE(id bigint, state text)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
+    SET lock_timeout TO '500ms'
     AS $$
 declare
     v_holder tally.dispatcher;
     v_reason text;
-    v_detail text;
+    v_evidence text;
     v_locked bigint[];
 begin
     select * into v_holder from tally.dispatcher where dispatcher.id = p_dispatcher for key share;
@@ -374,15 +447,20 @@ begin
         v_reason := 'dispatcher lost before worker completion';
     end if;
     if v_holder.id is null then
-        v_detail := format('held by dispatcher %s, of which the database knows nothing', p_dispatcher);
+        v_evidence := 'the database knows nothing of it';
     else
-        v_detail := format(
-            'held by dispatcher %s, process %s on %s, started %s, last beat %s at %s; %s',
-            v_holder.id, v_holder.pid, v_holder.host, tally.utc_text(v_holder.started_at),
-            v_holder.beat, tally.utc_text(v_holder.beaten_at),
-            coalesce(v_holder.stopped_proof, 'it had left')
+        v_evidence := format(
+            'process %s on %s, started %s, last beat %s at %s',
+            v_holder.pid, v_holder.host, tally.utc_text(v_holder.started_at),
+            v_holder.beat, tally.utc_text(v_holder.beaten_at)
         );
     end if;
+    v_evidence := concat_ws(
+        '; ',
+        v_evidence,
+        case when v_holder.stopped_why = 'left' then 'it had left' end,
+        coalesce(v_holder.stopped_proof, 'judged by dispatcher ' || p_judge)
+    );
 
     select array_agg(locked.id) into v_locked
     from (
@@ -401,10 +479,11 @@ begin
         error = jsonb_build_object(
             'reason', case when task.cancel_requested_at is null then v_reason else 'canceled' end,
             'detail',
-            case
-                when task.cancel_requested_at is null then v_detail
-                else v_reason || '; ' || v_detail
-            end
+            case when task.cancel_requested_at is null then '' else v_reason || '; ' end
+            || format(
+                'held by dispatcher %s since %s (claim %s, attempt %s): %s',
+                task.claimed_by, tally.utc_text(task.started_at), task.claim_number, task.attempt, v_evidence
+            )
         ),
         finished_at = clock_timestamp()
     where task.id = any (v_locked) and task.claimed_by = p_dispatcher and task.state = 'RUNNING'
@@ -443,6 +522,12 @@ begin
         finished_at = clock_timestamp()
     where task.id = p_id;
 end
+$$;
+
+CREATE FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text, p_boot_id text, p_network_namespace text, p_pid integer, p_slots integer) RETURNS void
+    LANGUAGE sql
+    AS $$
+    select tally.register_dispatcher(p_dispatcher, p_host, p_boot_id, p_network_namespace, p_pid, p_slots, null)
 $$;
 
 CREATE FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text, p_boot_id text, p_network_namespace text, p_pid integer, p_slots integer, p_queue text) RETURNS void
@@ -711,7 +796,9 @@ CREATE TABLE tally.dispatcher (
 CREATE TABLE tally.migration (
     version integer NOT NULL,
     name text NOT NULL,
-    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL
+    applied_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    serves integer,
+    CONSTRAINT serves_no_later_than_itself CHECK (((serves >= 1) AND (serves <= version)))
 );
 
 CREATE TABLE tally.queue (
@@ -784,9 +871,13 @@ REVOKE ALL ON FUNCTION tally.dispatcher_lock_key(p_dispatcher uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.end_backends(p_application_name_prefix text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tally.end_sessions(p_dispatchers uuid[], p_beats bigint[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tally.fail_lost_tasks(p_dispatcher uuid, p_ids bigint[], p_attempts integer[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.finish_tasks(p_dispatcher uuid, p_ids bigint[], p_attempts integer[], p_states text[], p_results jsonb[], p_errors jsonb[], p_endings text[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.held_keys() FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.leave_dispatcher(p_dispatcher uuid) FROM PUBLIC;
 
@@ -800,7 +891,11 @@ REVOKE ALL ON FUNCTION tally.queue_lock_key(p_queue text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.recover_tasks(p_dispatcher uuid, p_only bigint[]) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tally.recover_tasks(p_dispatcher uuid, p_only bigint[], p_judge uuid) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tally.refuse_claim(p_dispatcher uuid, p_id bigint, p_detail text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text, p_boot_id text, p_network_namespace text, p_pid integer, p_slots integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text, p_boot_id text, p_network_namespace text, p_pid integer, p_slots integer, p_queue text) FROM PUBLIC;
 

@@ -1,5 +1,7 @@
 -- Is this claim still current, its dispatcher not stopped? One row of two booleans:
 -- the dispatcher may go on; the task is RUNNING under this attempt of its.
+-- Writes to the log, though no row: where standbys confirm every commit, the answer of a primary that was replaced
+-- without knowing it is not believed.
 select
     exists (
         select from tally.dispatcher
@@ -12,3 +14,4 @@ select
             and task.attempt = %(attempt)s
             and task.state = 'RUNNING'
     )
+from pg_logical_emit_message(true, 'tally', 'asked')

@@ -129,8 +129,11 @@ def standby_awaited(server: TestServer) -> Iterator[None]:
     server.value("select pg_reload_conf()")
     in_force = threading.Event()
     with psycopg.connect(server.url("postgres"), autocommit=True) as probe, ThreadPoolExecutor(1) as aside:
-        aside.submit(lambda: [probe.execute("select pg_current_xact_id()") for _ in iter(in_force.is_set, True)])
-        wait_until(lambda: server.value(f"select count(*) {SYNC_REP}"), "a commit waits for a standby")
+        # With something written: a transaction that only has a number waits for nobody.
+        write = "select pg_logical_emit_message(true, 'test', '')"
+        aside.submit(lambda: [probe.execute(write) for _ in iter(in_force.is_set, True)])
+        waiting = f"select count(*) {SYNC_REP} and pid = {probe.info.backend_pid}"
+        wait_until(lambda: server.value(waiting), "a commit waits for a standby")
         in_force.set()
         server.value(f"select pg_cancel_backend({probe.info.backend_pid})")
     try:

@@ -29,7 +29,7 @@ def frozen_within(service: Service, moment: str) -> Iterator[list[Submitted]]:
         client = threading.Thread(target=lambda: answers.append(service.submit(bad=True)))
         client.start()
         wait_until(lambda: service.database.value(waits) == 1, "the admission is under way")
-        service.web.send(signal.SIGSTOP)
+        service.web.freeze()
         holder.execute("select pg_advisory_unlock(%s)", (GATE_KEY,))
         wait_until(lambda: service.database.value(waits) == 0, "the statement has ended")
     try:

@@ -91,6 +91,19 @@ def test_a_running_server_is_taken_over_after_serve_was_killed(project: Path, se
     assert not server_of(project).processes()
 
 
+def test_a_stop_ends_a_migration_that_waits(project: Path, serve: Serve) -> None:
+    serve(project).kill()
+    holder = session(project, "holder")
+    holder.execute("begin")
+    holder.execute("alter function tally.open_count(text) cost 7")
+    second = serve(project, ready=False)
+    second.wait_for("migration.waiting")
+
+    assert second.stop() == 0
+    assert not server_of(project).processes()
+    holder.close()
+
+
 def test_everything_killed_starts_again(project: Path, serve: Serve) -> None:
     first = serve(project)
     leave_mark(project)

@@ -128,6 +128,12 @@ def test_one_idempotency_key_is_one_task(tables: Database) -> None:
         insert(tables, "task", keyed)
 
 
+def test_a_migration_is_refused_that_serves_programs_later_than_itself(tables: Database) -> None:
+    values = {"version": "99", "name": "'later'", "serves": "100"}
+
+    assert refused_by(tables, "migration", values) == "serves_no_later_than_itself"
+
+
 def test_every_check_is_tried_here(tables: Database) -> None:
     named = {
         name
@@ -136,7 +142,8 @@ def test_every_check_is_tried_here(tables: Database) -> None:
         )
     }
 
-    assert named == {name for name, _ in [*REFUSED, *DISPATCHERS_REFUSED, *QUEUES_REFUSED]}
+    tried = {name for name, _ in [*REFUSED, *DISPATCHERS_REFUSED, *QUEUES_REFUSED]}
+    assert named == {*tried, "serves_no_later_than_itself"}
 
 
 def test_nobody_but_their_owner_may_call_our_functions(tables: Database) -> None:

@@ -28,6 +28,13 @@ where pronamespace = 'tally'::regnamespace
 order by 1, 2, 3, 4
 """
 
+STRONGLY_LOCKED = """
+select distinct relation::regclass::text
+from pg_locks join pg_class on pg_class.oid = relation
+where pid = pg_backend_pid() and relation = any (%s) and relkind = 'r'
+    and mode in ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
+"""
+
 Empty = Callable[..., Database]
 
 
@@ -132,7 +139,43 @@ def test_a_refused_migration_is_one_line_and_exit_status_1(database: Database, r
     program = run_program("sql", "migrate", ready=False)
 
     assert program.wait() == 1
-    assert program.output == f"python -m sql migrate: the schema is at 99, this program knows {latest_version()}\n"
+    assert program.output == (
+        f"python -m sql migrate: the schema is at 99, this program knows {latest_version()}; "
+        "it serves programs that know 99 or later\n"
+    )
+
+
+def test_a_newer_schema_that_serves_this_program_is_left_as_it_is(database: Database) -> None:
+    database.execute(
+        "insert into tally.migration (version, name, serves) values (98, 'later', 97), (99, 'later still', %s)",
+        (latest_version(),),
+    )
+    with pytest.raises(SchemaTooNew, match="it serves programs that know 97 or later"):
+        migrate(database.connect())
+    database.execute("update tally.migration set serves = 2 where version = 98")
+    database.execute("drop function tally.open_count")
+
+    assert migrate(database.connect()) == 0
+    assert schema_version(database.connect()) == 99
+    assert database.value("select to_regproc('tally.open_count')") is None
+
+
+def test_each_migration_says_which_programs_it_serves(database: Database) -> None:
+    assert database.rows("select name from tally.migration where version >= 4 and serves is null") == []
+
+
+def test_each_migration_changes_one_table(empty: Empty) -> None:
+    target = empty()
+    connection = target.connect()
+    changed = {}
+    for path in migrations._migrations():
+        there = target.rows("select oid from pg_class where relnamespace = to_regnamespace('tally')")
+        with connection.transaction():
+            migrations._apply(connection, [path, path])
+            changed[path.name] = connection.execute(STRONGLY_LOCKED, ([oid for (oid,) in there],)).fetchall()
+
+    assert {name: tables for name, tables in changed.items() if len(tables) > 1} == {}
+    assert changed["0003_say_which_dispatcher_waits.sql"] == [("tally.dispatcher",)]
 
 
 def test_queue_sets_capacity_and_pause_and_shows_what_it_holds(database: Database, run_program: RunProgram) -> None:

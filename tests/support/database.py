@@ -48,6 +48,17 @@ class Database:
         self.rows(statement, params)
 
 
+@contextmanager
+def holding(database: Database, *statements: str) -> Iterator[int]:
+    """While inside, a session named holder is in the transaction that has done this; yield its process id."""
+    connection = database.connect("holder")
+    connection.execute("set idle_in_transaction_session_timeout = 0")
+    with connection.transaction():
+        for each in statements:
+            connection.execute(cast(QueryNoTemplate, each))
+        yield connection.info.backend_pid
+
+
 def _lives(connection: Connection) -> bool:
     try:
         ConnectionPool.check_connection(connection)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -103,6 +103,20 @@ class Program:
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
+    def freeze(self) -> None:
+        """SIGSTOP, and wait until it has reached every thread: on a busy machine some run on for a while."""
+        self.send(signal.SIGSTOP)
+        threads = Path(f"/proc/{self.pid}/task")
+
+        def states() -> set[str]:
+            found = set()
+            for each in threads.iterdir():
+                with suppress(OSError):  # it has ended since
+                    found.add((each / "stat").read_text().rpartition(") ")[2][0])
+            return found
+
+        wait_until(lambda: states() == {"T"}, f"{self} is frozen", seen=states)
+
     def wait(self, timeout: float = 30) -> int:
         """Wait for the end and return the exit status, -9 for SIGKILL."""
         try:
@@ -151,15 +165,15 @@ def environment(changes: Mapping[str, str | None] | None = None) -> dict[str, st
 
 
 @contextmanager
-def programs(database_url: str) -> Iterator[RunProgram]:
-    """Yield `run_program`; what it started and still runs is ended afterwards."""
+def programs(database_url: str, folder: Path = ROOT) -> Iterator[RunProgram]:
+    """Yield `run_program`, for the code in this folder; what it started and still runs is ended afterwards."""
     started: list[Program] = []
 
     def run_program(
         module: str, *args: str, env: Mapping[str, str | None] | None = None, ready: bool = True
     ) -> Program:
         command = [sys.executable, "-m", module, *args]
-        program = Program(command, environment({"DATABASE_URL": database_url, **(env or {})}))
+        program = Program(command, environment({"DATABASE_URL": database_url, **(env or {})}), folder)
         started.append(program)
         if ready:
             program.wait_ready()
