@@ -125,6 +125,7 @@ class Dispatcher:
             Watch(here, settings.grace, settings.stall, settings.beat),
             settings.backoff,
             may_judge=lambda: not self._loop.is_condemned,
+            attending_since=lambda: self._session.attending_since,
         )
 
     def run(self) -> int:

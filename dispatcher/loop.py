@@ -13,6 +13,7 @@ A dispatcher that was condemned writes nothing more: it raises every cancel flag
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from time import monotonic
@@ -182,10 +183,11 @@ class Loop:
             self._claim()
             asked = True
         if self._woken_by_name:
-            # Nobody else was woken for this task.
-            self._claims.pass_on_wake()
+            if self._slots.free == 0 or self.is_stopping():
+                # Nobody else was woken for what it may have left.
+                self._claims.pass_on_wake()
+                asked = True
             self._woken_by_name = False
-            asked = True
         if asked:
             self._recovered()
 
@@ -199,7 +201,6 @@ class Loop:
             else:
                 self._slots.start(taken)
         self._look = self._claims.look_again
-        self._woken_by_name = False
         if self._gave_up:
             # Settled too late to be begun.
             self._give_up()
@@ -217,6 +218,7 @@ class Loop:
         else:
             log.warning("claim.late task=%d attempt=%d", claim.id, claim.attempt)
             self._slots.release([claim.id])
+            self._look = True
 
     def _end(self) -> int | None:
         """Return the exit status once it is time to end; on the way there, give up what must be."""
@@ -252,6 +254,9 @@ class Loop:
             return None
         try:
             self._caller.call("leave_dispatcher")
+            # Until then it may have been woken for what was submitted.
+            with suppress(TallyError):
+                self._claims.pass_on_wake()
         except Condemned:
             self._hear(Word.CONDEMNED)
             return 1

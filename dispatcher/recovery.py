@@ -28,11 +28,19 @@ log = logging.getLogger("tally.recovery")
 class Recovery:
     """Looks every second; runs on a thread of its own."""
 
-    def __init__(self, caller: Caller, watch: Watch, backoff: timedelta, may_judge: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        watch: Watch,
+        backoff: timedelta,
+        may_judge: Callable[[], bool],
+        attending_since: Callable[[], float | None],
+    ) -> None:
         self._caller = caller
         self._watch = watch
         self._backoff = backoff
         self._may_judge = may_judge
+        self._attending_since = attending_since
         self._stubborn: set[UUID] = set()
         """Holders whose rows could not be written together."""
         self._tasks_aside: Aside[int] = Aside(monotonic)
@@ -67,7 +75,7 @@ class Recovery:
                 Suspect(id_, beat, host, pid, Place(boot_id, namespace), locked)
                 for id_, beat, host, pid, boot_id, namespace, locked in rows
             ]
-            self._condemn_all(self._watch.judge(suspects, monotonic(), is_name_free))
+            self._condemn_all(self._watch.judge(suspects, monotonic(), self._attending_since(), is_name_free))
             holders = {holder for (holder,) in self._caller.call("stopped_holders")}
             self._stubborn &= holders
             for holder in holders:

@@ -74,6 +74,8 @@ class Session:
         self.stop = Event()
         self._entering = Lock()
         self._has_begun_to_enter = False
+        self.attending_since: float | None = None
+        """Since when this session is unbroken, each beat gone through; None while there is none. The judge asks."""
 
     def withdraw(self) -> bool:
         """Enter no more. Returns False when entering has begun: `entered` will come, and whoever entered must leave."""
@@ -88,6 +90,7 @@ class Session:
             try:
                 arrive = reconnect(self.stop, self._rhythm.backoff.total_seconds())
                 with translated(), arrive(self._arrive) as connection:
+                    self.attending_since = monotonic()
                     self._attend(connection)
             except RetryError:
                 return
@@ -104,6 +107,8 @@ class Session:
                 # A privilege taken away, say: no reason to end what runs here.
                 log.error("session.failed error=%s", error)  # noqa: TRY400 - no bug of ours
                 self.stop.wait(self._rhythm.backoff.total_seconds())
+            finally:
+                self.attending_since = None
 
     def _arrive(self) -> Connection:
         """Open the session and be there: with the lock, entered, beating, listening."""

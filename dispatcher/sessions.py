@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from sql import statement
-from sql.connect import Connection, connect, require_writable
+from sql.connect import Connection, confirmed, connect, require_writable
 from sql.errors import READ_ONLY, DatabaseBusy, DatabaseLost, translated
 
 
@@ -67,7 +67,7 @@ class Caller:
         """
         connection = self.ready()
         try:
-            with translated():
+            with translated(), confirmed(connection):
                 cursor = connection.execute(
                     statement(f"queries/{query}"), {"dispatcher": self.dispatcher, **parameters}
                 )
@@ -78,6 +78,7 @@ class Caller:
         except DatabaseBusy as error:
             if error.sqlstate == READ_ONLY:
                 # A server that was demoted: the next connection may find the one that took over.
+                connection.shun()
                 self.close()
             raise
 

@@ -11,8 +11,9 @@ gap over two beats. Three proofs:
 
 One whose lock comes and goes does not escape: there are looks that find it free for the whole grace period, or one
 that finds it held after the stall limit. A lock that was found held, however, gives it the whole grace period
-anew: a suspect that has just lost its session may be about to open the next. A judge that lost its own session
-starts watching anew, so a database restart condemns nobody who is back within the grace period.
+anew: a suspect that has just lost its session may be about to open the next. A judge that lost its own session, or
+could not beat itself (the database answers, but cannot be written), starts watching anew: an outage condemns nobody
+who is back within the grace period.
 """
 
 from collections.abc import Callable
@@ -67,6 +68,7 @@ class Watch:
         self._longest_gap_seconds = 2 * max(beat.total_seconds(), LOOK_SECONDS)
         self._seen: dict[UUID, Seen] = {}
         self._looked_at: float | None = None
+        self._attending_since: float | None = None
 
     def forget(self) -> None:
         """The session broke: what was seen before proves nothing."""
@@ -74,16 +76,24 @@ class Watch:
         self._looked_at = None
 
     def judge(
-        self, suspects: list[Suspect], now: float, is_name_free: Callable[[UUID], bool]
+        self, suspects: list[Suspect], now: float, attending_since: float | None, is_name_free: Callable[[UUID], bool]
     ) -> list[tuple[Suspect, Proof]]:
-        """Look once; return those who are proven dead."""
-        if self._looked_at is not None and now - self._looked_at > self._longest_gap_seconds:
+        """Look once; return those who are proven dead.
+
+        `attending_since`: since when the judge's own beats have all gone through, None while they do not.
+        """
+        has_gap = self._looked_at is not None and now - self._looked_at > self._longest_gap_seconds
+        if has_gap or attending_since != self._attending_since:
             self.forget()
-        self._looked_at = now
+        self._looked_at, self._attending_since = now, attending_since
         # Whoever is not among them any more is forgotten.
         self._seen = {suspect.id: _seen(self._seen.get(suspect.id), suspect, now) for suspect in suspects}
-        proven = ((suspect, self._proof(suspect, now, is_name_free)) for suspect in suspects)
-        return [(suspect, proof) for suspect, proof in proven if proof is not None]
+        proofs = ((suspect, self._proof(suspect, now, is_name_free)) for suspect in suspects)
+        proven = [(suspect, proof) for suspect, proof in proofs if proof is not None]
+        if attending_since is None:
+            self.forget()
+            return [(suspect, proof) for suspect, proof in proven if proof.why == "exited"]
+        return proven
 
     def _proof(self, suspect: Suspect, now: float, is_name_free: Callable[[UUID], bool]) -> Proof | None:
         _, unchanged_since, free_since = self._seen[suspect.id]

@@ -43,6 +43,7 @@ def begin(connection: Connection, limit: timedelta) -> None:
         cursor.nextset()
         row = cursor.fetchone()
     if row is None or not row[0]:
+        connection.shun()
         raise ReadOnly
 
 

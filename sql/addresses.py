@@ -1,9 +1,9 @@
 """Which of a database's addresses is tried first: the one where a session was opened last.
 
-libpq tries them in the order given. A machine that is gone without a word takes the whole connect timeout of every
+They are tried in the order given. A machine that is gone without a word takes the whole connect timeout of every
 session that is opened while it is away, and a request has little more than that. So the last one that answered goes
-first. It is forgotten once it does not answer in time: a primary that was replaced and has not noticed still opens
-sessions, and then commits nothing.
+first. One that did not answer in time, or cannot be written, goes last until a session is opened there again: a
+primary that was replaced and has not noticed still opens sessions, and then commits nothing.
 """
 
 from typing import NamedTuple
@@ -23,30 +23,41 @@ class Addresses:
     """What one process knows of the databases that it connects to."""
 
     def __init__(self) -> None:
+        self._first: dict[str, Address] = {}
         self._last: dict[str, Address] = {}
 
     def in_order(self, conninfo: str) -> str:
-        """Return the connection string with the address that answered last before the others."""
+        """Return the connection string with the address that served last before the others, and one to shun after."""
         given = addresses(conninfo)
-        last = self._last.get(conninfo)
-        if last not in given[1:]:
+        first, last = self._first.get(conninfo), self._last.get(conninfo)
+        ordered = sorted(given, key=lambda each: (each == last) - (each == first))
+        if ordered == given:
             return conninfo
-        ordered = [last, *(each for each in given if each != last)]
         lists = {name: ",".join(getattr(each, name) for each in ordered) for name in Address._fields}
         return make_conninfo(conninfo, **{name: text for name, text in lists.items() if text.strip(",")})
 
-    def answered(self, conninfo: str, host: str, port: int) -> None:
-        """A session was opened with this host (a name, an address or a folder of sockets) at this port."""
-        for each in addresses(conninfo):
-            if host in {each.host, each.hostaddr} and each.port in {"", str(port)}:
-                self._last[conninfo] = each
-                return
-
-    def forget(self, host: str, port: int) -> None:
-        """Nothing came from there in time."""
-        for conninfo, last in list(self._last.items()):
-            if host in {last.host, last.hostaddr} and last.port in {"", str(port)}:
+    def answered(self, conninfo: str, found: Address) -> None:
+        """A session was opened there."""
+        if (entry := _entry(conninfo, found)) is not None:
+            self._first[conninfo] = entry
+            if self._last.get(conninfo) == entry:
                 self._last.pop(conninfo, None)
+
+    def shun(self, conninfo: str, found: Address) -> None:
+        """Nothing came from there in time, or nothing can be written there."""
+        if (entry := _entry(conninfo, found)) is not None:
+            self._last[conninfo] = entry
+            if self._first.get(conninfo) == entry:
+                self._first.pop(conninfo, None)
+
+
+def _entry(conninfo: str, found: Address) -> Address | None:
+    """Return the entry of a connection string that led there."""
+    for each in addresses(conninfo):
+        is_there = each.hostaddr == found.hostaddr if each.hostaddr else each.host == found.host
+        if is_there and each.port in {"", found.port}:
+            return each
+    return None
 
 
 def addresses(conninfo: str) -> list[Address]:

@@ -19,8 +19,8 @@ from psycopg.abc import PQGen
 from psycopg.rows import TupleRow
 
 from sql import statement
-from sql.addresses import Addresses
-from sql.errors import READ_ONLY, DatabaseBusy, NotDirect, translated
+from sql.addresses import Address, Addresses
+from sql.errors import READ_ONLY, DatabaseBusy, DatabaseLost, NotDirect, translated
 
 T = TypeVar("T")
 
@@ -56,7 +56,7 @@ class Connection(psycopg.Connection[TupleRow]):
     deadline: float | None = None
     """A moment of `time.monotonic` by which every wait ends; see `by`."""
 
-    _host, _port = "", 0
+    _conninfo, _address = "", Address("", "", "")
 
     @classmethod
     def connect(cls, conninfo: str = "", **options: Any) -> Self:
@@ -66,9 +66,15 @@ class Connection(psycopg.Connection[TupleRow]):
             # The driver's frame holds the socket of an attempt that ran out of time, the error holds the frame, and
             # the frame the error. A frozen server would find every attempt a session when it thaws.
             raise error.with_traceback(None) from None
-        connection._host, connection._port = connection.info.host, connection.info.port  # noqa: SLF001 - our own
-        _addresses.answered(conninfo, connection._host, connection._port)  # noqa: SLF001
+        info = connection.info
+        connection._conninfo = conninfo  # noqa: SLF001 - our own
+        connection._address = Address(info.host, info.hostaddr, str(info.port))  # noqa: SLF001
+        _addresses.answered(conninfo, connection._address)  # noqa: SLF001
         return connection
+
+    def shun(self) -> None:
+        """Let the next session be opened elsewhere, if there is another address."""
+        _addresses.shun(self._conninfo, self._address)
 
     @contextmanager
     def by(self, deadline: float) -> Iterator[None]:
@@ -88,7 +94,8 @@ class Connection(psycopg.Connection[TupleRow]):
             return super().wait(gen, interval, ours)
         except psycopg.errors._WaitTimeout:  # noqa: SLF001 - the only name psycopg has for it
             self.close()
-            _addresses.forget(self._host, self._port)
+            if ours > 0:
+                self.shun()
             raise DeadlinePassed("the database did not answer in time") from None
 
 
@@ -114,11 +121,31 @@ def connect(url: str, *, name: str, connect_timeout: timedelta, statement_timeou
     return connection
 
 
+@contextmanager
+def confirmed(connection: Connection) -> Iterator[None]:
+    """Raise `DatabaseLost`, the session closed, where a wait for a standby inside was broken off."""
+    broken_off: list[str] = []
+
+    def note(diagnostic: psycopg.errors.Diagnostic) -> None:
+        if diagnostic.source_function == "SyncRepWaitForLSN":
+            broken_off.append(diagnostic.message_primary or "")
+
+    connection.add_notice_handler(note)
+    try:
+        yield
+    finally:
+        connection.remove_notice_handler(note)
+    if broken_off:
+        connection.close()
+        raise DatabaseLost(broken_off[0], sqlstate="01000")
+
+
 def require_writable(connection: Connection) -> None:
     """Raise `ReadOnly` unless the database can be written through this connection."""
     with translated():
         row = connection.execute(statement("queries/probe")).fetchone()
     if row is None or not row[0]:
+        connection.shun()
         raise ReadOnly
 
 

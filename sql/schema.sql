@@ -146,7 +146,7 @@ CREATE FUNCTION tally.condemn_dispatcher(p_dispatcher uuid, p_beat bigint, p_why
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
-    SET lock_timeout TO '500ms'
+    SET lock_timeout TO '250ms'
     AS $$
 declare
     v_beat bigint;
@@ -210,7 +210,7 @@ begin
 
     begin
         -- Counted, not timed: the clock may step.
-        for v_turn in 1 .. 50 loop
+        for v_turn in 1 .. 25 loop
             perform pg_stat_clear_snapshot();
             perform pg_terminate_backend(session.pid)
             from unnest(v_pids, v_starts) as seen (pid, backend_start)
@@ -402,12 +402,19 @@ CREATE FUNCTION tally.pass_on_wake(p_dispatcher uuid, p_queue text) RETURNS bigi
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
     AS $$
+declare
+    v_woken bigint;
 begin
     update tally.dispatcher set waiting = false where dispatcher.id = p_dispatcher and dispatcher.waiting;
     if not exists (select from tally.task where task.queue = p_queue and task.state = 'QUEUED') then
         return 0;
     end if;
-    return tally.wake_dispatchers(p_queue, 1, p_dispatcher);
+    v_woken := tally.wake_dispatchers(p_queue, 1, p_dispatcher);
+    if v_woken = 0 then
+        -- As with a submit: somebody may be about to wait, or be of an earlier program.
+        perform pg_notify('tally_work', json_build_object('queue', p_queue)::text);
+    end if;
+    return v_woken;
 end
 $$;
 
@@ -428,7 +435,7 @@ CREATE FUNCTION tally.recover_tasks(p_dispatcher uuid, p_only bigint[], p_judge 
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
-    SET lock_timeout TO '500ms'
+    SET lock_timeout TO '250ms'
     AS $$
 declare
     v_holder tally.dispatcher;

@@ -3,7 +3,7 @@
 -- process is proven gone) or 'lost' (no such proof); p_proof tells the evidence and who judged.
 -- Locks the dispatcher's row for update, a statement of its own and first: a claim under way ends before the
 -- rows are read, and a later one is refused. Then the tasks' rows, skipping locked ones (recover_tasks). Waits for
--- a lock no longer than half a second: a judge has others to look at, and comes back.
+-- a lock no longer than a quarter of a second: a judge has others to look at, and comes back.
 -- p_only, where not null, are the only tasks to write now; the others are recovered at later looks.
 -- Returns what was written. A dispatcher that is stopped already keeps its reason; its rows are recovered.
 -- Raises TL404 when there is no such dispatcher, TL414 when its beat moved, 55P03 when its row stays locked.
@@ -19,7 +19,7 @@ language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
-set lock_timeout = '500ms'
+set lock_timeout = '250ms'
 as $$
 declare
     v_beat bigint;

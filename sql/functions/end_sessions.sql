@@ -1,4 +1,4 @@
--- End what sessions these dispatchers have, and wait, at most half a second for all of them together, until each is
+-- End what sessions these dispatchers have, and wait, at most a quarter of a second for all of them together, until each is
 -- gone: a killed process's statement may hold row locks until it notices, a frozen one's session holds its proof of
 -- life. Called by a judge before it condemns them. Locks nothing.
 -- p_beats are the beats that the judge watched, a dispatcher each: the sessions of one that beat since are left alone.
@@ -26,7 +26,7 @@ begin
 
     begin
         -- Counted, not timed: the clock may step.
-        for v_turn in 1 .. 50 loop
+        for v_turn in 1 .. 25 loop
             perform pg_stat_clear_snapshot();
             perform pg_terminate_backend(session.pid)
             from unnest(v_pids, v_starts) as seen (pid, backend_start)

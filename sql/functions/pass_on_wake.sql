@@ -8,11 +8,18 @@ set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
 as $$
+declare
+    v_woken bigint;
 begin
     update tally.dispatcher set waiting = false where dispatcher.id = p_dispatcher and dispatcher.waiting;
     if not exists (select from tally.task where task.queue = p_queue and task.state = 'QUEUED') then
         return 0;
     end if;
-    return tally.wake_dispatchers(p_queue, 1, p_dispatcher);
+    v_woken := tally.wake_dispatchers(p_queue, 1, p_dispatcher);
+    if v_woken = 0 then
+        -- As with a submit: somebody may be about to wait, or be of an earlier program.
+        perform pg_notify('tally_work', json_build_object('queue', p_queue)::text);
+    end if;
+    return v_woken;
 end
 $$;

@@ -6,14 +6,14 @@
 -- p_only, where not null, are the only ids to write: a row that cannot be written must not keep the others.
 -- Refuses (writes nothing) while the dispatcher is there and not stopped: its row is locked for key share,
 -- first, so it cannot be unstopped or still be on its way in. Locks the tasks' rows, skipping locked ones. Waits for
--- a lock no longer than half a second (55P03).
+-- a lock no longer than a quarter of a second (55P03).
 create or replace function tally.recover_tasks(p_dispatcher uuid, p_only bigint[], p_judge uuid)
 returns table (id bigint, state text)
 language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
 set jit = off
-set lock_timeout = '500ms'
+set lock_timeout = '250ms'
 as $$
 declare
     v_holder tally.dispatcher;

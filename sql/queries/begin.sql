@@ -4,5 +4,6 @@
 begin isolation level read committed;
 select
     current_setting('transaction_read_only') = 'off' and not pg_is_in_recovery(),
+    set_config('client_min_messages', 'warning', true),
     set_config('statement_timeout', %(statement_timeout)s, true),
     set_config('idle_in_transaction_session_timeout', %(statement_timeout)s, true)

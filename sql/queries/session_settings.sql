@@ -6,6 +6,7 @@ from (
     values
         ('statement_timeout', %(statement_timeout)s),
         ('idle_in_transaction_session_timeout', %(statement_timeout)s),
+        ('client_min_messages', 'warning'),
         ('default_transaction_isolation', 'read committed'),
         ('client_connection_check_interval', '1s')
 ) as settings (name, value)

@@ -1,9 +1,7 @@
 """A submit whose COMMIT is not answered: 202 if it was committed, 503 if not, 504 only while nobody can tell."""
 
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable
 from time import monotonic
 
 import psycopg
@@ -18,9 +16,8 @@ from tests.api.test_admission import await_lock_waits, on_commit, queue_locked
 from tests.support.database import Database
 from tests.support.proxy import MakeProxy
 from tests.support.server import TestServer
+from tests.support.standby import SYNC_REP, standby_awaited
 from tests.support.waiting import wait_until
-
-SYNC_REP = "from pg_stat_activity where wait_event = 'SyncRep' and datname = current_database()"
 
 
 def lose_first_reply(monkeypatch: pytest.MonkeyPatch, then: Callable[[Connection], None]) -> None:
@@ -120,27 +117,6 @@ def test_a_commit_whose_connection_went_silent_is_settled_within_the_request(
 
 def asleep(database: Database) -> bool:
     return bool(database.value("select count(*) from pg_stat_activity where wait_event = 'PgSleep'"))
-
-
-@contextmanager
-def standby_awaited(server: TestServer) -> Iterator[None]:
-    """Let every commit wait for a standby that is not there."""
-    server.value("alter system set synchronous_standby_names = 'nobody'")
-    server.value("select pg_reload_conf()")
-    in_force = threading.Event()
-    with psycopg.connect(server.url("postgres"), autocommit=True) as probe, ThreadPoolExecutor(1) as aside:
-        # With something written: a transaction that only has a number waits for nobody.
-        write = "select pg_logical_emit_message(true, 'test', '')"
-        aside.submit(lambda: [probe.execute(write) for _ in iter(in_force.is_set, True)])
-        waiting = f"select count(*) {SYNC_REP} and pid = {probe.info.backend_pid}"
-        wait_until(lambda: server.value(waiting), "a commit waits for a standby")
-        in_force.set()
-        server.value(f"select pg_cancel_backend({probe.info.backend_pid})")
-    try:
-        yield
-    finally:
-        server.value("alter system reset synchronous_standby_names")
-        server.value("select pg_reload_conf()")
 
 
 def test_a_wait_for_a_standby_that_was_broken_off_is_settled_by_a_commit_that_is_confirmed(

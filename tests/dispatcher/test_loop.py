@@ -144,6 +144,30 @@ def test_a_full_loop_that_is_woken_by_name_passes_it_on(database: Database) -> N
     assert woken.channel == f"tally_work:{other}"
 
 
+@pytest.mark.parametrize("by", ["a settlement", "tasks tried alone"])
+def test_a_loop_whose_slots_are_filled_by_what_wakes_nobody_passes_its_wake_on(database: Database, by: str) -> None:
+    looped = Looped(database, registered(database), replace(TIMES, sweep=timedelta(days=1)))
+    clerk, ears = database.connect(), database.connect()
+    other = calls.register(clerk)
+    assert calls.claim(clerk, other) == []
+    calls.call(ears, "listen", dispatcher=other)
+    calls.submit(clerk, 5, notify=False)
+    database.execute("update tally.task set kind = 'sleep'")
+    if by == "a settlement":
+        # It took four of the five, and the reply was lost.
+        looped.claims.unsettled = 1
+        four = [task for (task,) in database.rows("select id from tally.task order by id limit 4")]
+        assert len(calls.claim(clerk, looped.dispatcher, 1, only=four)) == 4
+    else:
+        looped.claims._cautious_until = float("inf")
+    looped.inbox.put(Word.WOKEN_BY_NAME)
+
+    with looped.runs():
+        (woken,) = ears.notifies(timeout=10, stop_after=1)
+
+    assert woken.channel == f"tally_work:{other}"
+
+
 def test_a_condemned_loop_ends_with_1(database: Database, looped: Looped) -> None:
     with looped.runs() as status:
         calls.condemn(database.connect(), looped.dispatcher)

@@ -38,16 +38,26 @@ IN_TIME: Final = (0.0, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, GRACE - TICK)
 TOO_LATE: Final = (GRACE + 0.5, GRACE + 1, GRACE + 1.5, GRACE + 2, GRACE + 3)
 
 
+Kind = Literal["stopped", "frozen", "unwritable", "blocked"]
+
+
 @dataclass(frozen=True)
 class Outage:
-    """From `start` to before `end` the database answers nobody; where it was stopped, no session outlives it."""
+    """From `start` to before `end` the database answers nobody; where it was stopped, no session outlives it.
 
-    kind: Literal["stopped", "frozen"]
+    Or it answers, but writes nothing: beats fail and cost their session ("unwritable"), or wait ("blocked").
+    """
+
+    kind: Kind
     start: float
     end: float
 
     def covers(self, now: float) -> bool:
         return self.start <= now < self.end
+
+    @property
+    def answers(self) -> bool:
+        return self.kind in {"unwritable", "blocked"}
 
 
 @dataclass
@@ -74,8 +84,12 @@ class Dispatcher:
         outage = next((each for each in outages if each.covers(now)), None)
         is_dead = now >= self.dies
         if outage is not None:
-            self.locked = self.locked and outage.kind == "frozen"
-            if outage.kind == "stopped" or (self.next_beat <= now and outage.end - self.next_beat > PATIENCE):
+            fails = self.next_beat <= now and (outage.answers or outage.end - self.next_beat > PATIENCE)
+            if outage.kind == "stopped" or (outage.kind == "unwritable" and fails):
+                self.locked = False
+            if outage.answers and is_dead:
+                self.locked = self.locked and self.freezes
+            if outage.kind == "stopped" or fails:
                 self.back_at = outage.end + self.returns
             if self.next_beat <= now:
                 self.next_beat = outage.end
@@ -85,7 +99,7 @@ class Dispatcher:
             self.locked = self.locked and now < self.freed
             self.back_at = self.cut[1]
         elif self.back_at is not None and now < self.back_at:
-            # The server has found its client gone.
+            # The server has found its client gone, or the client has given up.
             self.locked = False
         elif now >= self.next_beat or self.back_at is not None:
             self.back_at, self.locked = None, True
@@ -126,6 +140,7 @@ class Judge:
     is_first: bool = False
     """Does it look before the others move, in each tick?"""
     ran_at: float = 0.0
+    attending_since: float | None = 0.0
     proven: list[Suspect] = field(default_factory=list)
     condemned: dict[int, float] = field(default_factory=dict)
     """When each was condemned, by its number."""
@@ -134,6 +149,10 @@ class Judge:
             Place("here", "here"), *(timedelta(seconds=each) for each in (GRACE, STALL, BEAT))
         )
     )
+
+    def __post_init__(self) -> None:
+        # It beats when it looks.
+        self.phase = self.next_look
 
     def judges(self, world: World) -> dict[int, float]:
         """Judge a world to its end; return whom it condemned, and when."""
@@ -146,18 +165,23 @@ class Judge:
     def _step(self, now: float, outages: list[Outage], seen: list[Suspect]) -> None:
         for outage in outages:
             stopped = outage.kind == "stopped" and self.ran_at < outage.start <= now
+            fails_at = outage.start + (self.phase - outage.start) % BEAT
+            if outage.answers and fails_at < outage.end and fails_at <= now:
+                self.attending_since = None if now < outage.end + self.returns else outage.end
             stranded = outage.kind == "frozen" and outage.covers(now) and outage.end - self.next_look > PATIENCE
             if stopped or (stranded and self.next_look <= now):
                 self.watch.forget()
                 self.proven, self.next_look = [], outage.end + self.returns
         self.ran_at = now
-        if any(outage.covers(now) for outage in outages):
+        if any(outage.covers(now) and not outage.answers for outage in outages):
             return
         self._condemn(now, seen)
         if now >= self.next_look:
             self.next_look = now + LOOK
             living = [suspect for suspect in seen if suspect.pid not in self.condemned]
-            self.proven = [suspect for suspect, _ in self.watch.judge(living, now, lambda _: False)]
+            self.proven = [
+                suspect for suspect, _ in self.watch.judge(living, now, self.attending_since, lambda _: False)
+            ]
             if not self.frozen[0] <= now + TICK < self.frozen[1]:
                 self._condemn(now, seen)
 
@@ -189,9 +213,9 @@ def survivors() -> list[Dispatcher]:
 LENGTHS: Final = (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 6.0, STALL, STALL + 1, 2 * STALL)
 
 
-@pytest.mark.parametrize("kind", ["stopped", "frozen"])
+@pytest.mark.parametrize("kind", ["stopped", "frozen", "unwritable", "blocked"])
 def test_nobody_who_is_back_within_the_grace_period_is_condemned_and_whoever_is_gone_is_in_time(
-    kind: Literal["stopped", "frozen"],
+    kind: Kind,
 ) -> None:
     spared = len(survivors())
     for length, phase in product(LENGTHS, PHASES):
@@ -214,7 +238,7 @@ def test_nobody_who_is_back_within_the_grace_period_is_condemned_and_whoever_is_
 
 @pytest.mark.parametrize("kind", ["stopped", "frozen"])
 def test_an_outage_that_follows_on_another_gives_everybody_the_grace_period_anew(
-    kind: Literal["stopped", "frozen"],
+    kind: Kind,
 ) -> None:
     # One frozen for less than two beats no judge can notice: to those who were away before, it is time given.
     lengths = (1.0, 2.0, 4.0) if kind == "stopped" else (2.0, 4.0)

@@ -37,10 +37,17 @@ class Judge:
         url: str = "",
     ) -> None:
         self.database = database
+        self.attending_since: float | None = 0.0
         self.reached: Reached = registered(database, statement_seconds=statement_seconds, url=url)
         watch = Watch(here(), *(timedelta(seconds=seconds) for seconds in (grace, stall, beat)))
         caller = a_caller(database, self.reached, "recovery")
-        self.recovery = Recovery(caller, watch, timedelta(seconds=0.025), may_judge=lambda: True)
+        self.recovery = Recovery(
+            caller,
+            watch,
+            timedelta(seconds=0.025),
+            may_judge=lambda: True,
+            attending_since=lambda: self.attending_since,
+        )
 
     @contextmanager
     def works(self) -> Iterator[None]:

@@ -33,8 +33,9 @@ class Judge:
         self.watch = Watch(HERE, GRACE, STALL, timedelta(seconds=beat))
         self.is_name_free = is_name_free
 
-    def looks(self, *suspects: Suspect, at: float) -> list[str]:
-        return [proof.why for _, proof in self.watch.judge(list(suspects), at, self.is_name_free)]
+    def looks(self, *suspects: Suspect, at: float, attending_since: float | None = 0.0) -> list[str]:
+        judged = self.watch.judge(list(suspects), at, attending_since, self.is_name_free)
+        return [proof.why for _, proof in judged]
 
     def looks_every_second(self, *suspects: Suspect, first: int, last: int) -> list[list[str]]:
         return [self.looks(*suspects, at=at) for at in range(first, last + 1)]
@@ -46,6 +47,35 @@ def test_a_suspect_seen_unchanged_for_the_whole_grace_period_is_lost() -> None:
     assert judge.looks_every_second(SUSPECT, first=0, last=5) == [[]] * 6
     assert judge.looks(SUSPECT, at=5.9) == []
     assert judge.looks(SUSPECT, at=6.0) == ["lost"]
+
+
+@pytest.mark.parametrize("suspect", [SUSPECT, LOCKED], ids=["free", "locked"])
+def test_a_judge_that_could_not_beat_itself_starts_the_watch_anew(suspect: Suspect) -> None:
+    judge = Judge()
+    given = 6 if suspect is SUSPECT else 60
+    judge.looks_every_second(suspect, first=0, last=given - 1)
+
+    # Its beat fails, and so may everybody's; then it goes through.
+    assert judge.looks(suspect, at=given, attending_since=None) == []
+    back = given + 0.5
+    for at in range(given + 1, 2 * given + 1):
+        assert judge.looks(suspect, at=at, attending_since=back) == []
+    assert judge.looks(suspect, at=2 * given + 1, attending_since=back) == ["lost"]
+
+
+def test_a_beat_of_the_judge_that_failed_between_two_looks_starts_the_watch_anew() -> None:
+    judge = Judge()
+    judge.looks_every_second(SUSPECT, first=0, last=5)
+
+    assert judge.looks(SUSPECT, at=6, attending_since=5.5) == []
+    assert judge.looks(SUSPECT, at=7, attending_since=5.5) == []
+
+
+@pytest.mark.skipif(not HAS_PROOF, reason="this system has no abstract socket names")
+def test_a_process_that_is_gone_needs_no_watch_and_no_beat_of_the_judge() -> None:
+    judge = Judge(is_name_free=everybody_is_gone)
+
+    assert judge.looks(replace(SUSPECT, place=HERE), at=0, attending_since=None) == ["exited"]
 
 
 def test_a_beat_that_moves_starts_the_watch_anew() -> None:
@@ -62,7 +92,7 @@ def test_one_whose_lock_is_held_is_lost_after_the_whole_stall_limit_once_its_ses
     judge = Judge()
 
     assert judge.looks_every_second(LOCKED, first=0, last=59) == [[]] * 60
-    ((_, proof),) = judge.watch.judge([LOCKED], 60.0, nobody_is_gone)
+    ((_, proof),) = judge.watch.judge([LOCKED], 60.0, 0.0, nobody_is_gone)
     assert (proof.why, proof.ends_sessions) == ("lost", True)
     assert proof.text.startswith("(c) frozen or cut off: ")
     assert "unchanged for 60.0 s" in proof.text
@@ -180,7 +210,7 @@ def test_two_unknown_places_are_not_the_same_place() -> None:
     unknown = Place("", "")
     watch = Watch(unknown, GRACE, STALL, timedelta(seconds=1))
 
-    assert watch.judge([replace(SUSPECT, place=unknown)], 0, everybody_is_gone) == []
+    assert watch.judge([replace(SUSPECT, place=unknown)], 0, 0, everybody_is_gone) == []
 
 
 def test_a_name_that_is_held_in_the_same_place_leaves_it_to_the_grace_period() -> None:
@@ -197,6 +227,6 @@ def test_each_suspect_is_watched_for_itself() -> None:
     judge.looks_every_second(SUSPECT, first=0, last=2)
 
     assert judge.looks_every_second(SUSPECT, other, first=3, last=5) == [[]] * 3
-    ((dead, proof),) = judge.watch.judge([SUSPECT, other], 6, nobody_is_gone)
+    ((dead, proof),) = judge.watch.judge([SUSPECT, other], 6, 0.0, nobody_is_gone)
     assert dead.id == SUSPECT.id
     assert "unchanged for 6.0 s" in proof.text

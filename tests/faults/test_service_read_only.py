@@ -1,26 +1,9 @@
 """A database that is read-only for a while, as after a failover: an outage for whoever writes, on both sides."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from tests.support.database import Database
+from tests.support.faults import read_only
 from tests.support.server import TestServer
 from tests.support.service import DEADLINE, SLACK, Service
 from tests.support.waiting import wait_until
-
-
-@contextmanager
-def read_only(server: TestServer, database: Database) -> Iterator[None]:
-    """Let every new transaction be read-only, in sessions that are open too."""
-    server.value("alter system set default_transaction_read_only = on")
-    server.value("select pg_reload_conf()")
-    try:
-        wait_until(lambda: database.value("show transaction_read_only") == "on", "the database is read-only")
-        yield
-    finally:
-        server.value("alter system reset default_transaction_read_only")
-        server.value("select pg_reload_conf()")
-        wait_until(lambda: database.value("show transaction_read_only") == "off", "the database can be written")
 
 
 def test_a_database_that_is_read_only_for_a_while_is_an_outage_for_both_programs(

@@ -99,6 +99,22 @@ def test_a_draining_dispatcher_passes_its_wakes_on(service: Service) -> None:
     service.reconcile()
 
 
+def test_an_idle_dispatcher_that_is_stopped_passes_its_wake_on(service: Service) -> None:
+    leaving, _ = start(service, 4, 2)
+    leaving.freeze()
+    # So that it is the one to be woken.
+    latest = "update tally.dispatcher set beaten_at = clock_timestamp() + interval '1 minute' where pid = %s"
+    service.database.execute(latest, (leaving.pid,))
+    task = service.accepted("echo")
+
+    leaving.send(signal.SIGTERM)
+    leaving.send(signal.SIGCONT)
+
+    assert leaving.wait() == 0
+    service.await_state(task, "SUCCEEDED")
+    service.reconcile()
+
+
 def test_one_submit_costs_about_one_claim_however_many_wait(service: Service) -> None:
     submits, count = 20, 4
     service.database.execute(f"alter database {service.database.name} set track_functions = 'pl'")

@@ -9,6 +9,7 @@ from time import monotonic
 import pytest
 
 from tests.support.bodies import Bodies
+from tests.support.faults import read_only
 from tests.support.program import SETTINGS, Program, RunDispatcher
 from tests.support.proxy import MakeProxy
 from tests.support.server import TestServer
@@ -84,4 +85,23 @@ def test_whoever_is_back_just_within_the_grace_period_is_spared_and_who_died_mea
     assert {bodies.ledger.await_end(task)["state"] for task in tasks if task != lost} == {"SUCCEEDED"}
     assert not any(each.saw("why=lost") for each in living)
     assert [each.stop() for each in living] == [0, 0, 0]
+    bodies.reconcile()
+
+
+@pytest.mark.parametrize("seconds", [GRACE + 1, pytest.param(STALL + 5, marks=pytest.mark.long)])
+def test_a_database_that_answers_and_cannot_be_written_condemns_nobody(
+    bodies: Bodies, run_dispatcher: RunDispatcher, server: TestServer, seconds: float
+) -> None:
+    dispatchers = [run_dispatcher("--slots", "2", env=SHORT) for _ in range(4)]
+    tasks = bodies.begin(8)
+
+    with read_only(server, bodies.ledger.database):
+        outlast(seconds)
+
+    outlast(2)
+    assert {bodies.ledger.state(task) for task in tasks} == {"RUNNING"}
+    assert bodies.ledger.database.value("select count(*) from tally.dispatcher where stopped_at is not null") == 0
+    bodies.gate.touch()
+    assert {bodies.ledger.await_end(task)["state"] for task in tasks} == {"SUCCEEDED"}
+    assert [each.stop() for each in dispatchers] == [0] * 4
     bodies.reconcile()

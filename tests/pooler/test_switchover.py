@@ -1,35 +1,11 @@
 """A planned switchover behind PgBouncer: PAUSE, stop the old server, promote its standby, RELOAD, RESUME."""
 
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-from sql.account import run
 from tests.pooler.bouncer import Bouncer
 from tests.support.database import Database
-from tests.support.server import TestServer, binaries
+from tests.support.server import TestServer
 from tests.support.service import DEADLINE, SLACK, Service
+from tests.support.standby import standby_of
 from tests.support.waiting import wait_until
-
-
-@contextmanager
-def standby_of(database: Database) -> Iterator[Database]:
-    """Start a standby of the suite's server, streaming, in a folder beside it; yield the same database there."""
-    server = database.server
-    folder = server.folder / "standby"
-    folder.mkdir()
-    standby = TestServer(folder, binaries())
-    made = standby._server
-    copy = ["--write-recovery-conf", "--checkpoint", "fast", "--no-sync", "--dbname", server.url("postgres")]
-    run([made.binaries / "pg_basebackup", "--pgdata", made.data, *copy], made.owner)
-    there = Database(standby, database.name)
-    try:
-        standby.start()
-        with there.connections:
-            yield there
-    finally:
-        standby.stop("immediate")
-        shutil.rmtree(folder)
 
 
 def test_the_service_outlives_a_switchover_behind_the_pooler(

@@ -1,4 +1,4 @@
-"""Of several addresses, the one that answered last is tried first."""
+"""Of several addresses, the one that answered last is tried first, and one that did not serve last."""
 
 import socket
 from contextlib import suppress
@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from sql.addresses import Addresses
+from sql.addresses import Address, Addresses
 from sql.connect import Connection, DeadlinePassed, connect
 from tests.support.database import Database
 from tests.support.proxy import MakeProxy
@@ -28,9 +28,8 @@ def test_the_address_that_answered_goes_first_and_nothing_else_changes(
     given: str, hosts: str, ports: str | None
 ) -> None:
     known = Addresses()
-    port = int((ports or "5432").split(",")[0])
 
-    known.answered(given, "two", port)
+    known.answered(given, Address("two", "10.0.0.2", (ports or "5432").split(",")[0]))
 
     ordered = conninfo_to_dict(known.in_order(given))
     assert ordered.pop("host") == hosts
@@ -39,21 +38,42 @@ def test_the_address_that_answered_goes_first_and_nothing_else_changes(
     assert ordered == {name: value for name, value in before.items() if name not in {"host", "port"}}
 
 
-def test_an_address_that_fell_silent_is_in_its_place_again() -> None:
-    given = "postgresql://me@one,two/mine"
+def hosts_in_order(known: Addresses, given: str) -> object:
+    return conninfo_to_dict(known.in_order(given))["host"]
+
+
+def test_an_address_to_shun_goes_last_until_it_answers_again() -> None:
+    given = "postgresql://me@one,two,three/mine"
+    one, two = Address("one", "10.0.0.1", "5432"), Address("two", "10.0.0.2", "5432")
     known = Addresses()
-    known.answered(given, "two", 5432)
+    known.answered(given, two)
 
-    known.forget("two", 5432)
+    known.shun(given, two)
+    assert hosts_in_order(known, given) == "one,three,two"
 
-    assert known.in_order(given) == given
+    known.answered(given, two)
+    assert hosts_in_order(known, given) == "two,one,three"
+
+    # The first of the list too: a primary that was replaced and does not know.
+    known.shun(given, one)
+    assert hosts_in_order(known, given) == "two,three,one"
+
+
+def test_entries_that_share_a_name_are_told_apart_by_their_addresses() -> None:
+    given = "host=db,db hostaddr=10.0.0.1,10.0.0.2 dbname=mine"
+    known = Addresses()
+
+    known.answered(given, Address("db", "10.0.0.2", "5432"))
+
+    assert conninfo_to_dict(known.in_order(given))["hostaddr"] == "10.0.0.2,10.0.0.1"
 
 
 @pytest.mark.parametrize("given", ["host=one dbname=mine", "dbname=mine", "postgresql:///mine", ""])
 def test_a_single_address_stays_as_it_is(given: str) -> None:
     known = Addresses()
 
-    known.answered(given, "one", 5432)
+    known.answered(given, Address("one", "10.0.0.1", "5432"))
+    known.shun(given, Address("one", "10.0.0.1", "5432"))
 
     assert known.in_order(given) == given
 

@@ -157,6 +157,16 @@ def test_a_wake_is_passed_on_to_another_that_waits(database: Database, clerk: Co
     assert not waits(database, first)
 
 
+def test_a_wake_that_nobody_is_known_to_wait_for_is_passed_on_to_everybody(clerk: Connection, ears: Ears) -> None:
+    (dispatcher,) = waiting(clerk, ears, 1)
+    calls.submit(clerk)
+    ears.heard()
+
+    calls.call(clerk, "pass_on_wake", dispatcher=dispatcher, queue="default")
+
+    assert ears.heard() == [EVERYBODY]
+
+
 def test_a_wake_that_came_too_late_is_not_passed_on(clerk: Connection, ears: Ears) -> None:
     first, second = waiting(clerk, ears, 2)
     calls.submit(clerk)

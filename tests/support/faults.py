@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 
 from tests.support.database import Database
+from tests.support.server import TestServer
+from tests.support.waiting import wait_until
 
 CLAIM = "new.state = 'RUNNING' and old.state = 'QUEUED'"
 FINISH = "new.state in ('SUCCEEDED', 'FAILED', 'CANCELED') and old.state = 'RUNNING'"
@@ -27,6 +29,20 @@ def frozen(pid: int) -> Iterator[None]:
     finally:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def read_only(server: TestServer, database: Database) -> Iterator[None]:
+    """Let every new transaction be read-only, in sessions that are open too."""
+    server.value("alter system set default_transaction_read_only = on")
+    server.value("select pg_reload_conf()")
+    try:
+        wait_until(lambda: database.value("show transaction_read_only") == "on", "the database is read-only")
+        yield
+    finally:
+        server.value("alter system reset default_transaction_read_only")
+        server.value("select pg_reload_conf()")
+        wait_until(lambda: database.value("show transaction_read_only") == "off", "the database can be written")
 
 
 @contextmanager
