@@ -116,10 +116,11 @@ class Admission:
                 self._withdraw()
                 if not self._stopping:
                     self._probe()
-            elif self._waiting:
-                self._admit_waiting()
-            elif self._doubted:
+                return
+            if self._doubted:
                 self._probe()
+            if self._waiting and not self.availability.is_away:
+                self._admit_waiting()
         except Exception:
             # A bug must not end admission: who was taken has been answered, and the session is not trusted again.
             log.exception("admission.failed")

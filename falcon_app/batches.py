@@ -19,6 +19,7 @@ from sql.connect import Connection
 from sql.errors import (
     LOCK_NOT_AVAILABLE,
     NOTIFICATIONS_FULL,
+    TIMED_OUT,
     DatabaseBusy,
     Misconfigured,
     NotFound,
@@ -144,6 +145,9 @@ class Batches:
         if means_away(error):
             self._session.close()
             self._availability.lost(error)
+        if error.sqlstate == TIMED_OUT:
+            # Perhaps behind a commit that no standby confirms: then nobody gets further here.
+            self._availability.doubt()
         if error.sqlstate == LOCK_NOT_AVAILABLE and len(batch) == 1 and (key := batch[0].key) is not None:
             self._held.remember(key)
             error = KeyInProgress("the key is held by an open transaction")

@@ -5,8 +5,9 @@ from time import monotonic
 from typing import Final
 
 from falcon_app.transactions import abandon, begin, connect
+from sql import statement
 from sql.connect import Connection, DeadlinePassed, require_writable
-from sql.errors import DatabaseLost, translated
+from sql.errors import DatabaseBusy, DatabaseLost, translated
 from sql.settings import Settings
 
 PATIENCE: Final = timedelta(seconds=1)
@@ -44,11 +45,18 @@ class Session:
         return connection
 
     def probe(self) -> None:
-        """Raise `DatabaseAway` unless the database can be written through this connection, or a new one."""
+        """Raise `DatabaseAway` unless the database can be written through this connection, or a new one.
+
+        And unless commits wait for a standby that does not confirm: each request would leave a server session waiting.
+        """
         connection = self._connected()
         with translated(), connection.by(monotonic() + PATIENCE.total_seconds()):
             require_writable(connection)
+            (stalls,) = connection.execute(statement("queries/replication_stalls")).fetchone() or (False,)
             connection.rollback()
+        if stalls:
+            connection.shun()
+            raise DatabaseBusy("commits wait for a standby that does not confirm them")
 
     def close(self) -> None:
         if self._connection is not None:

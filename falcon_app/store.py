@@ -15,6 +15,7 @@ from typing import Final, LiteralString
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from falcon_app.availability import Availability
+from falcon_app.errors import OutcomeUnknown
 from falcon_app.transactions import (
     TIDY_UP,
     abandon,
@@ -66,7 +67,8 @@ class Store:
 
     def read(self, task: int, deadline: float) -> str:
         """Return a task's document. Raises `NotFound`, `DatabaseAway`."""
-        return self._ask(statement("queries/task_by_id"), deadline, id=task)
+        with self._sure(deadline):
+            return self._ask(statement("queries/task_by_id"), deadline, id=task)
 
     def cancel(self, task: int, deadline: float) -> str:
         """Cancel a task and return its document.
@@ -76,7 +78,8 @@ class Store:
         if not self._cancels.acquire(timeout=max(0.0, deadline - TIDY_UP.total_seconds() - monotonic())):
             raise DatabaseBusy("no session was free in time")
         try:
-            return self._cancel(task, deadline)
+            with self._sure(deadline):
+                return self._cancel(task, deadline)
         finally:
             self._cancels.release()
 
@@ -106,6 +109,19 @@ class Store:
             if row is None:
                 raise NotFound(f"there is no task {parameters['id']}")
             return str(row[0])
+
+    @contextmanager
+    def _sure(self, deadline: float) -> Iterator[None]:
+        """Let nobody be told that a task is not there by a primary that was replaced and has not noticed."""
+        try:
+            yield
+        except NotFound:
+            try:
+                with self._transaction(deadline) as connection:
+                    connection.execute(statement("queries/confirm"))
+            except OutcomeUnknown as error:
+                raise DatabaseAway(str(error)) from error
+            raise
 
     @contextmanager
     def _transaction(self, deadline: float) -> Iterator[Connection]:

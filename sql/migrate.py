@@ -6,9 +6,9 @@ of them, together with the last migration and whenever `migrate` finds none pend
 callers must be able to see comes with a migration of its own.
 
 Traffic goes on meanwhile. Whoever asks for a lock after us waits behind us, so we wait for none longer than a fifth
-of a second: then everything but the advisory lock is let go (a savepoint), and after a pause comes another try. A
-deadlock, and a function that somebody else has just changed, are met in the same way. So a migration changes one
-table: two tables are two migrations. And it says which programs it serves: docs/upgrade.md, "A new migration".
+of a second: then the transaction ends, which lets everything go, and after a pause comes another try. A deadlock, and
+a function that somebody else has just changed, are met in the same way. So a migration changes one table: two tables
+are two migrations. And it says which programs it serves: docs/upgrade.md, "A new migration".
 """
 
 import logging
@@ -85,14 +85,17 @@ def migrate(connection: Connection) -> int:
         connection.patience = PATIENCE_SECONDS
         applied = 0
         with told(connection):
-            while _apply_next(connection):
+            while _until_locked()(_apply_next, connection):
                 applied += 1
     return applied
 
 
 def _apply_next(connection: Connection) -> bool:
-    """Apply the next migration in one transaction; at the last one, or at none, replace the functions."""
-    with connection.transaction():
+    """Apply the next migration in one transaction; at the last one, or at none, replace the functions.
+
+    Raises `DatabaseBusy` when it was not alone with what it changes; then nothing was done.
+    """
+    with translated(), connection.transaction():
         connection.execute(statement("queries/migration_settings"))
         connection.execute(statement("queries/lock_migrations"))
         connection.execute(statement("queries/limit_lock_waits"), {"lock_timeout": f"{LONGEST_WAIT_MILLISECONDS}ms"})
@@ -101,23 +104,21 @@ def _apply_next(connection: Connection) -> bool:
             log.info("schema.newer version=%d known=%d", current, latest_version())
             return False
         pending = [migration for migration in _migrations() if _number(migration) > current]
-        _until_locked()(_apply, connection, pending)
+        _apply(connection, pending)
     for migration in pending[:1]:
         log.info("migration.applied version=%d name=%s", _number(migration), _name(migration))
     return len(pending) >= 1
 
 
 def _apply(connection: Connection, pending: list[Traversable]) -> None:
-    """Try to: all of it, or none, in a savepoint. Raises `DatabaseBusy` when it was not alone with what it changes."""
-    with translated(), connection.transaction():
-        if not _value(connection, "queries/has_migrations"):
-            connection.execute(statement("queries/create_migration_table"))
-        for migration in pending[:1]:
-            parameters = {"version": _number(migration), "name": _name(migration)}
-            connection.execute(statement("queries/record_migration"), parameters)
-            connection.execute(migration.read_bytes())
-        if len(pending) <= 1:
-            _replace_functions(connection)
+    if not _value(connection, "queries/has_migrations"):
+        connection.execute(statement("queries/create_migration_table"))
+    for migration in pending[:1]:
+        parameters = {"version": _number(migration), "name": _name(migration)}
+        connection.execute(statement("queries/record_migration"), parameters)
+        connection.execute(migration.read_bytes())
+    if len(pending) <= 1:
+        _replace_functions(connection)
 
 
 def _until_locked() -> Retrying:

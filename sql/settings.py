@@ -196,6 +196,8 @@ def _disagreements(settings: Settings) -> list[str]:
             if not all(port == "" or (re.fullmatch(r"[0-9]{1,5}", port) and 0 < int(port) < 65_536) for port in ports):
                 # The driver looks at it only when it connects, and that is tried for ever.
                 problems.append(f"{variable(name)}: expected a port of 1 to 65535")
+    if settings.database_direct_url and not settings.database_url and not problems:
+        problems.append(f"{variable('database_url')}: needed beside {variable('database_direct_url')}")
     if settings.log_level.lower() not in {"debug", "info", "warning", "error"}:
         problems.append(f"{variable('log_level')}: expected debug, info, warning or error")
     if settings.drain_reserve >= settings.drain:

@@ -63,6 +63,12 @@ def test_a_setting_with_an_empty_value_counts_as_not_given() -> None:
     assert read({"TALLY_SLOTS": "", "DATABASE_URL": ""}) == Settings()
 
 
+def test_a_direct_url_needs_the_other_beside_it() -> None:
+    (problem,) = problems_of({"DATABASE_DIRECT_URL": "postgresql://me@server/mine"})
+
+    assert problem == "DATABASE_URL: needed beside DATABASE_DIRECT_URL"
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

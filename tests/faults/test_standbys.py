@@ -49,3 +49,27 @@ def test_a_claim_whose_standby_was_not_waited_for_starts_nothing_until_it_is_con
     service.await_state(task, "SUCCEEDED")
     service.await_all()
     service.reconcile()
+
+
+def test_while_no_standby_confirms_requests_are_refused_and_few_sessions_wait(
+    service: Service, server: TestServer, database: Database
+) -> None:
+    service.start()
+    database.execute("update tally.queue set paused_at = now()")
+    tasks = [service.accepted() for _ in range(8)]
+    waiting = f"select count(*) {SYNC_REP} and application_name like 'tally-web%%'"
+    with standby_awaited(server):
+        assert service.api.cancel(tasks[0]).status == 504
+        wait_until(lambda: service.probe("/readyz") == 503, "the database is found away")
+
+        answers = [service.api.cancel(task).status for task in tasks[1:]]
+
+        assert set(answers) == {503}
+        assert service.read(tasks[-1] + 1) == 503, "nobody can tell that there is no such task"
+        assert database.value(waiting) == 1
+
+    service.await_recovery()
+    assert service.read(tasks[-1] + 1000) == 404
+    database.execute("update tally.queue set paused_at = null")
+    service.await_all()
+    service.reconcile()
