@@ -3,12 +3,13 @@
 PYTHON ?= python3
 BIN := $(CURDIR)/.venv/bin
 
-.PHONY: help .venv tools run test faults cluster model evidence evidence-check check schema
+.PHONY: help .venv tools run test faults scale cluster model evidence evidence-check check schema
 
 help:
 	@echo "make run      start everything: http://127.0.0.1:8000, PORT=… for another port"
 	@echo "make test     run the tests"
 	@echo "make faults   run the whole fault table, with the long waits, side by side"
+	@echo "make scale    run the tests of several hosts, of PgBouncer, and of upgrades, side by side"
 	@echo "make cluster  kill, freeze and switch over three servers under Patroni, with the service under load"
 	@echo "make model    search the protocol's model, and walk it against the real functions"
 	@echo "make tools    install what some tests need of the system's packages (Debian, as root)"
@@ -40,6 +41,9 @@ test: .venv/installed
 
 faults: .venv/installed
 	.venv/bin/python -m pytest tests/faults -m 'long or not long' -n 4
+
+scale: .venv/installed
+	.venv/bin/python -m pytest -m scale -n 4
 
 cluster: .venv/installed
 	.venv/bin/python -m pytest -m cluster

@@ -1,16 +1,17 @@
 """The service on many processes while the cluster fails over: load, what it was answered, and how long nobody was."""
 
-import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 from uuid import uuid4
 
+from tests.support.clients import repeating
 from tests.support.program import Program
 from tests.support.service import DEADLINE, Service
 from tests.support.waiting import wait_until
@@ -92,30 +93,14 @@ class Fleet:
     @contextmanager
     def load(self, clients: int = 6, pause: float = 0.05) -> Iterator[None]:
         """While inside, clients submit, each to its web, half of them under keys; one of them longer tasks."""
-        over = threading.Event()
-        failures: list[BaseException] = []
 
-        def run(number: int) -> None:
-            web = number % len(self.webs)
+        def client(number: int) -> Callable[[], object]:
             submit = self.submit if number % 4 < 2 else self.submit_surely
             members: dict[str, Any] = {} if number else {"kind": "sleep", "seconds": 0.3}
-            try:
-                while not over.wait(pause):
-                    submit(web, **members)
-            except BaseException as error:
-                failures.append(error)
+            return partial(submit, number % len(self.webs), **members)
 
-        threads = [threading.Thread(target=run, args=(n,), name=f"client-{n}") for n in range(clients)]
-        for thread in threads:
-            thread.start()
-        try:
+        with repeating([client(number) for number in range(clients)], pause, patience=120):
             yield
-        finally:
-            over.set()
-            for thread in threads:
-                thread.join(120)
-        assert not any(thread.is_alive() for thread in threads)
-        assert not failures, failures
 
     @contextmanager
     def event(self, name: str) -> Iterator[None]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.clients import repeating
 from tests.support.database import Database
 from tests.support.http import Client
 from tests.support.program import Program
@@ -144,26 +145,13 @@ def links(web: Program) -> Iterator[str]:
 @contextmanager
 def busy(webs: list[Program], known: int) -> Iterator[None]:
     """While inside, clients of each web submit, cancel and read, four at a time, whatever they are answered."""
-    over = threading.Event()
-
-    def client(ask: Callable[[], object]) -> None:
-        while not over.wait(0.05):
-            ask()
 
     def asks(api: Client) -> list[Callable[[], object]]:
         read = partial(api.get, f"/tasks/{known}")
         return [read, read, partial(api.cancel, known), partial(api.submit, "noop", {})]
 
-    threads = [threading.Thread(target=client, args=(ask,)) for web in webs for ask in asks(Client(web.address))]
-    for thread in threads:
-        thread.start()
-    try:
+    with repeating([ask for web in webs for ask in asks(Client(web.address))]):
         yield
-    finally:
-        over.set()
-        for thread in threads:
-            thread.join(30)
-    assert not any(thread.is_alive() for thread in threads)
 
 
 @pytest.mark.parametrize("outage", ["stop", "freeze"])

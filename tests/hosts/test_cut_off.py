@@ -11,6 +11,8 @@ from tests.support.program import SETTINGS, Program
 from tests.support.service import DEADLINE, SLACK, Service
 from tests.support.waiting import outlast, wait_until
 
+pytestmark = pytest.mark.scale
+
 GRACE = float(SETTINGS["TALLY_GRACE_SECONDS"])
 STALL = 5
 SHORT: dict[str, str | None] = {"TALLY_STATEMENT_SECONDS": "0.5", "TALLY_STALL_SECONDS": str(STALL)}

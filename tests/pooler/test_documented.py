@@ -4,11 +4,14 @@ import re
 from configparser import ConfigParser
 
 import psycopg
+import pytest
 
 from tests.pooler.bouncer import SETTINGS, Bouncer
 from tests.pooler.test_webs import every_server_connection_taken
 from tests.support.program import ROOT
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.scale
 
 
 def test_the_documented_ini_is_the_one_that_is_tested() -> None:

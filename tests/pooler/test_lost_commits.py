@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import psycopg
+import pytest
 
 from tests.pooler.bouncer import Bouncer
 from tests.support.faults import AT_COMMIT, insert_fault
@@ -12,6 +13,8 @@ from tests.support.proxy import MakeProxy
 from tests.support.server import TestServer
 from tests.support.service import Service, Submitted
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.scale
 
 GATE_KEY = 4711
 WAITING = "select count(*) from pg_locks where locktype = 'advisory' and not granted"

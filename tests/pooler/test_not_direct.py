@@ -11,6 +11,8 @@ from tests.support.proxy import MakeProxy
 from tests.support.service import Service
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.scale
+
 ONLY_THE_POOLER = {"DATABASE_DIRECT_URL": None}
 SESSION = "select pg_backend_pid(), name, setting from pg_settings"
 

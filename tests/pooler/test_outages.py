@@ -12,6 +12,8 @@ from tests.support.server import TestServer
 from tests.support.service import DEADLINE, SLACK, Service
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.scale
+
 AT_ONCE = 0.5
 """Far from a deadline, and enough for a busy machine: the quickest of a few must be quicker."""
 

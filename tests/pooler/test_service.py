@@ -2,11 +2,15 @@
 
 from itertools import cycle
 
+import pytest
+
 from tests.pooler.bouncer import Bouncer
 from tests.support.http import Client
 from tests.support.program import RunProgram
 from tests.support.service import Service, at_the_same_time
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.scale
 
 PATIENT: dict[str, str | None] = {"TALLY_REQUEST_SECONDS": "10", "TALLY_STATEMENT_SECONDS": "8"}
 """Where nobody is to be refused, however busy the machine is."""

@@ -3,12 +3,15 @@
 from typing import Any, cast
 
 import psycopg
+import pytest
 from psycopg.abc import QueryNoTemplate
 
 from tests.pooler.bouncer import Bouncer
 from tests.support.database import Database
 from tests.support.faults import AFTER_INSERT, BEFORE_INSERT, insert_fault
 from tests.support.service import Service
+
+pytestmark = pytest.mark.scale
 
 SETTINGS = "select name, setting from pg_settings where not starts_with(name, 'plpgsql.')"
 """Those of plpgsql are there once a session has run any."""

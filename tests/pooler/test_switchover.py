@@ -1,11 +1,15 @@
 """A planned switchover behind PgBouncer: PAUSE, stop the old server, promote its standby, RELOAD, RESUME."""
 
+import pytest
+
 from tests.pooler.bouncer import Bouncer
 from tests.support.database import Database
 from tests.support.server import TestServer
 from tests.support.service import DEADLINE, SLACK, Service
 from tests.support.standby import standby_of
 from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.scale
 
 
 def test_the_service_outlives_a_switchover_behind_the_pooler(

@@ -15,6 +15,8 @@ from tests.support.program import RunProgram
 from tests.support.service import DEADLINE, SLACK, Service, Submitted, at_the_same_time
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.scale
+
 GATE_KEY = 4711
 WAITING = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
 

@@ -9,11 +9,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import count
+from functools import partial
+from itertools import count, cycle
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
+from tests.support.clients import repeating
 from tests.support.database import Database
 from tests.support.http import TERMINAL, Client, Response
 from tests.support.ledger import OPEN
@@ -153,29 +155,17 @@ class Service:
     @contextmanager
     def load(self, known: int, clients: int = 6, pause: float = 0.05) -> Iterator[None]:
         """While inside, clients submit, and read this task, by turns, each with a pause after every request."""
-        over = threading.Event()
-        failures: list[BaseException] = []
 
-        def run() -> None:
-            try:
-                while not over.wait(pause):
-                    self.submit()
-                    if not over.wait(pause):
-                        self.read(known)
-            except BaseException as error:
-                failures.append(error)
+        def client() -> Callable[[], object]:
+            turns: Iterator[Callable[[], object]] = cycle([self.submit, partial(self.read, known)])
 
-        threads = [threading.Thread(target=run, name=f"client-{n}") for n in range(clients)]
-        for thread in threads:
-            thread.start()
-        try:
+            def ask() -> None:
+                next(turns)()
+
+            return ask
+
+        with repeating([client() for _ in range(clients)], pause):
             yield
-        finally:
-            over.set()
-            for thread in threads:
-                thread.join(30)
-        assert not any(thread.is_alive() for thread in threads)
-        assert not failures, failures
 
     def slowest(self) -> float:
         """Return the longest that any client has waited for an answer."""

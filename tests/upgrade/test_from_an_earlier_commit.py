@@ -14,6 +14,8 @@ from tests.support.service import Service
 from tests.support.waiting import wait_until
 from tests.upgrade.traffic import PROMISED_SECONDS, traffic
 
+pytestmark = pytest.mark.scale
+
 PAST_DISPATCHER = """
 insert into tally.dispatcher (id, host, boot_id, network_namespace, pid, slots, stopped_at, stopped_why)
 values (gen_random_uuid(), 'past', '', '', 1, 1, now(), 'left')

@@ -13,6 +13,8 @@ from tests.support.service import Service
 from tests.upgrade.conftest import RunLater
 from tests.upgrade.traffic import PROMISED_SECONDS, traffic
 
+pytestmark = pytest.mark.scale
+
 ADDED = f"""
 alter table tally.task add column remark text;
 update tally.migration set serves = {latest_version()} where version = 9999;

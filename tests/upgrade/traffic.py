@@ -1,12 +1,13 @@
 """Clients that submit all the time, and how long they were all without an accepted submit."""
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from time import monotonic
 from typing import Final
 
+from tests.support.clients import repeating
 from tests.support.service import Service
 from tests.support.waiting import wait_until
 
@@ -22,7 +23,6 @@ class Traffic:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._accepted: list[list[float]] = [[] for _ in range(CLIENTS)]
-        self._over = threading.Event()
 
     @property
     def accepted(self) -> int:
@@ -50,27 +50,15 @@ class Traffic:
         )
         return float(gap)
 
-    def run(self, client: int) -> None:
-        while not self._over.wait(PAUSE_SECONDS):
-            if self.service.submit().status == 202:
-                self._accepted[client].append(monotonic())
-
-    def stop(self) -> None:
-        self._over.set()
+    def submit(self, client: int) -> None:
+        if self.service.submit().status == 202:
+            self._accepted[client].append(monotonic())
 
 
 @contextmanager
 def traffic(service: Service) -> Iterator[Traffic]:
     """While inside, clients submit to `service.web`, whichever that is at the time."""
     flowing = Traffic(service)
-    clients = [threading.Thread(target=flowing.run, args=(n,), name=f"client-{n}") for n in range(CLIENTS)]
-    for client in clients:
-        client.start()
-    try:
+    with repeating([partial(flowing.submit, client) for client in range(CLIENTS)], PAUSE_SECONDS):
         flowing.flows()
         yield flowing
-    finally:
-        flowing.stop()
-        for client in clients:
-            client.join(30)
-    assert not any(client.is_alive() for client in clients)
