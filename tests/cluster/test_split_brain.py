@@ -31,7 +31,8 @@ def test_nothing_is_accepted_on_a_primary_that_was_replaced(cluster: Cluster, se
     wait_until(
         lambda: query(old, "select count(*) from tally.task", name) == [(1,)], "the row is there, on the old one"
     )
-    assert service.submit(web=alone, key="k", marker="m").status == 504
+    # 503 where it has seen by now that commits wait there in vain.
+    assert service.submit(web=alone, key="k", marker="m").status in {503, 504}
 
     # Who knows the others, too, finds the new primary, though the old one is the first to be asked and opens sessions.
     url = cluster.url(name, "tally", first=old)
