@@ -757,9 +757,14 @@ CREATE FUNCTION tally.utc_text(p_time timestamp with time zone) RETURNS text
 $$;
 
 CREATE FUNCTION tally.wake_dispatchers(p_queue text, p_tasks bigint, p_except uuid DEFAULT NULL::uuid) RETURNS bigint
-    LANGUAGE sql
+    LANGUAGE plpgsql
     AS $$
+declare
+    v_woken bigint;
+begin
+    -- Planned once a session, which a function in SQL would be at every call.
     select count(pg_notify(tally.work_channel(chosen.id), ''))
+    into v_woken
     from (
         select dispatcher.id
         from tally.dispatcher
@@ -770,7 +775,9 @@ CREATE FUNCTION tally.wake_dispatchers(p_queue text, p_tasks bigint, p_except uu
             and dispatcher.id is distinct from p_except
         order by dispatcher.beaten_at desc
         limit p_tasks
-    ) as chosen
+    ) as chosen;
+    return v_woken;
+end
 $$;
 
 CREATE FUNCTION tally.work_channel(p_dispatcher uuid) RETURNS text

@@ -5,9 +5,14 @@
 -- committed while nobody was seen waiting is seen by it.
 create or replace function tally.wake_dispatchers(p_queue text, p_tasks bigint, p_except uuid default null)
 returns bigint
-language sql
+language plpgsql
 as $$
+declare
+    v_woken bigint;
+begin
+    -- Planned once a session, which a function in SQL would be at every call.
     select count(pg_notify(tally.work_channel(chosen.id), ''))
+    into v_woken
     from (
         select dispatcher.id
         from tally.dispatcher
@@ -18,5 +23,7 @@ as $$
             and dispatcher.id is distinct from p_except
         order by dispatcher.beaten_at desc
         limit p_tasks
-    ) as chosen
+    ) as chosen;
+    return v_woken;
+end
 $$;
