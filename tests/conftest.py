@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -11,6 +12,7 @@ from tests.support.ledger import Ledger
 from tests.support.program import RunDispatcher, RunProgram, programs
 from tests.support.proxy import Proxy
 from tests.support.server import TestServer, binaries, started_server, version
+from tests.support.service import Service
 
 _FAILED = pytest.StashKey[bool]()
 
@@ -61,6 +63,21 @@ def run_program(database: Database) -> Iterator[RunProgram]:
 def run_dispatcher(run_program: RunProgram) -> RunDispatcher:
     """Start a dispatcher that knows the tests' kinds: `run_dispatcher("--slots", "4", env=…)`."""
     return partial(run_program, "dispatcher", "--tasks", "tests.support.tasks")
+
+
+@pytest.fixture
+def mended(server: TestServer, run_program: RunProgram) -> Iterator[None]:
+    """Bring the suite's server up, whatever the test did to it, before its programs are asked to end."""
+    yield
+    server.bring_up()
+
+
+@pytest.fixture
+def service(
+    database: Database, run_program: RunProgram, run_dispatcher: RunDispatcher, mended: None, tmp_path: Path
+) -> Service:
+    """Both programs, not yet started, and the book of what was asked of them."""
+    return Service(database, run_program, run_dispatcher, tmp_path)
 
 
 @pytest.fixture

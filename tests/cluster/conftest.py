@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from tests.cluster.cluster import Cluster, is_short, query, started_cluster, tel
 from tests.cluster.fleet import Fleet
 from tests.cluster.looking import ClusterDatabase
 from tests.conftest import _FAILED
-from tests.support.program import RunDispatcher, RunProgram, programs
+from tests.support.program import RunDispatcher, RunProgram
 from tests.support.service import Service
 
 USER = "tally"
@@ -54,42 +53,29 @@ def cluster(running_cluster: Cluster, request: pytest.FixtureRequest) -> Iterato
 
 
 @pytest.fixture
-def new_database(running_cluster: Cluster) -> Iterator[ClusterDatabase]:
+def database(running_cluster: Cluster) -> Iterator[ClusterDatabase]:
     """A fresh database, migrated, that belongs to a role without privileges: all that our programs need."""
     running_cluster.await_whole()
     name = f"tally_{secrets.token_hex(4)}"
     if query(running_cluster.primary, f"select count(*) from pg_roles where rolname = '{USER}'") == [(0,)]:
         query(running_cluster.primary, f"create role {USER} login")
     query(running_cluster.primary, f"create database {name} owner {USER}")
-    database = ClusterDatabase(running_cluster.url(name, USER), name)
-    with database.connections:
-        database.migrate()
-        yield database
-
-
-@pytest.fixture
-def run_program(new_database: ClusterDatabase) -> Iterator[RunProgram]:
-    """Start `python -m module` as a real process on the cluster."""
-    with programs(new_database.url) as run:
-        yield run
-
-
-@pytest.fixture
-def run_dispatcher(run_program: RunProgram) -> RunDispatcher:
-    """Start a dispatcher that knows the tests' kinds."""
-    return partial(run_program, "dispatcher", "--tasks", "tests.support.tasks")
+    made = ClusterDatabase(running_cluster.url(name, USER), name)
+    with made.connections:
+        made.migrate()
+        yield made
 
 
 @pytest.fixture
 def service(
-    new_database: ClusterDatabase,
+    database: ClusterDatabase,
     run_program: RunProgram,
     run_dispatcher: RunDispatcher,
     cluster: Cluster,
     tmp_path: Path,
 ) -> Service:
     """Our programs, not yet started, and the book of what was asked of them."""
-    return Service(new_database, run_program, run_dispatcher, tmp_path)
+    return Service(database, run_program, run_dispatcher, tmp_path)
 
 
 @pytest.fixture

@@ -2,18 +2,14 @@
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-import psycopg
-
+from tests.support.committing import committing
 from tests.support.faults import AT_COMMIT, insert_fault
 from tests.support.proxy import MakeProxy, Proxy
 from tests.support.server import TestServer
 from tests.support.service import Service, Submitted
 from tests.support.waiting import wait_until
-
-GATE_KEY = 4711
-WAITING = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
 
 
 @contextmanager
@@ -22,21 +18,9 @@ def answer_lost_within(service: Service, forwarder: Proxy) -> Iterator[list[Subm
 
     Yields a list that has the answer in it after the end.
     """
-    holder = service.database.connect("test-holder")
-    holder.execute("select pg_advisory_lock(%s)", (GATE_KEY,))
-    answers: list[Submitted] = []
-    act = f"set local statement_timeout = 0; perform pg_advisory_xact_lock({GATE_KEY})"
-    with insert_fault(service.database, AT_COMMIT, act):
-        client = threading.Thread(target=lambda: answers.append(service.submit(bad=True)))
-        client.start()
-        wait_until(lambda: service.database.value(WAITING) == 1, "COMMIT is under way")
+    with committing(service) as answers:
         forwarder.mute_open()
         yield answers
-        with suppress(psycopg.OperationalError):
-            # Gone with the server, if that was killed.
-            holder.execute("select pg_advisory_unlock_all()")
-        client.join(30)
-        assert not client.is_alive()
 
 
 def through(forwarder: Proxy, service: Service, seconds: float = 2.5) -> dict[str, str | None]:

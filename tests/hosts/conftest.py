@@ -11,9 +11,8 @@ import pytest
 
 from tests.hosts.network import NETWORK, Host, Network
 from tests.support.database import Database
-from tests.support.program import RunDispatcher, RunProgram, programs
+from tests.support.program import RunProgram, programs
 from tests.support.server import TestServer, binaries, fast_place
-from tests.support.service import Service
 from tests.support.tools import tool
 
 
@@ -81,8 +80,3 @@ def cut_off(network: Network, run_program: RunProgram) -> Iterator[list[Host]]:
     yield cut
     for host in cut:
         host.mend()
-
-
-@pytest.fixture
-def service(database: Database, run_program: RunProgram, run_dispatcher: RunDispatcher, tmp_path: Path) -> Service:
-    return Service(database, run_program, run_dispatcher, tmp_path)

@@ -1,15 +1,13 @@
 """The service with PgBouncer before its web processes: dispatchers and migrations go to the server itself."""
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 import pytest
 
 from tests.pooler.bouncer import Bouncer, started_bouncer
 from tests.support.database import Database
-from tests.support.program import Program, RunDispatcher, RunProgram, programs
+from tests.support.program import Program, RunProgram, programs
 from tests.support.server import TestServer
-from tests.support.service import Service
 
 
 @pytest.fixture
@@ -38,11 +36,3 @@ def mended(server: TestServer, bouncer: Bouncer, run_program: RunProgram) -> Ite
     yield
     server.bring_up()
     bouncer.bring_up()
-
-
-@pytest.fixture
-def service(
-    database: Database, run_program: RunProgram, run_dispatcher: RunDispatcher, mended: None, tmp_path: Path
-) -> Service:
-    """Both programs, not yet started, and the book of what was asked of them."""
-    return Service(database, run_program, run_dispatcher, tmp_path)

@@ -1,13 +1,11 @@
 """A COMMIT that is lost behind PgBouncer: settled through PgBouncer too, once the first transaction has ended."""
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 
-import psycopg
 import pytest
 
 from tests.pooler.bouncer import Bouncer
+from tests.support.committing import WAITING, committing
 from tests.support.faults import AT_COMMIT, insert_fault
 from tests.support.proxy import MakeProxy
 from tests.support.server import TestServer
@@ -16,28 +14,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.scale
 
-GATE_KEY = 4711
-WAITING = "select count(*) from pg_locks where locktype = 'advisory' and not granted"
 PATIENT: dict[str, str | None] = {"TALLY_REQUEST_SECONDS": "20"}
-
-
-@contextmanager
-def committing(service: Service) -> Iterator[list[Submitted]]:
-    """Submit, and hold the server's COMMIT back until the end; the list has the answer in it then."""
-    holder = service.database.connect("test-holder")
-    holder.execute("select pg_advisory_lock(%s)", (GATE_KEY,))
-    answers: list[Submitted] = []
-    act = f"set local statement_timeout = 0; perform pg_advisory_xact_lock({GATE_KEY})"
-    with insert_fault(service.database, AT_COMMIT, act):
-        client = threading.Thread(target=lambda: answers.append(service.submit(bad=True)))
-        client.start()
-        wait_until(lambda: service.database.value(WAITING) == 1, "COMMIT is under way")
-        yield answers
-        with suppress(psycopg.OperationalError):
-            # Gone with the server, if that was killed.
-            holder.execute("select pg_advisory_unlock_all()")
-        client.join(30)
-        assert not client.is_alive()
 
 
 def in_commit(service: Service) -> int:
