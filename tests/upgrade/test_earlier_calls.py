@@ -10,11 +10,11 @@ from tests.sql.test_migrate import SCHEMA
 from tests.support.database import Database
 from tests.support.program import programs
 
+pytestmark = pytest.mark.scale
+
 SIGNATURES = """
 select proname, pg_get_function_arguments(oid), pg_get_function_result(oid)
 from pg_proc where pronamespace = 'tally'::regnamespace
-
-pytestmark = pytest.mark.scale
 """
 # One is for the embedded server's superuser and two are asked only of a database without our schema.
 ELSEWHERE = {"create_embedded_database", "create_embedded_role", "create_migration_table"}
