@@ -22,6 +22,7 @@ from dispatcher.messages import Inbox, ThreadEnded, Word
 from dispatcher.outcomes import Outcomes
 from dispatcher.pulse import Pulse
 from dispatcher.recovery import Recovery
+from dispatcher.retention import Retention
 from dispatcher.session import Rhythm, Session
 from dispatcher.sessions import Caller, Database
 from dispatcher.settings import modules, read_settings
@@ -97,10 +98,11 @@ class Dispatcher:
             on_unsure=inbox.put,
         )
         caller = Caller(database, "loop")
+        claims = Claims(caller, settings.queue, lambda: self._loop.is_stopping())  # noqa: PLW0108 - the loop is made below
         self._loop = Loop(
             inbox,
             caller,
-            Claims(caller, settings.queue, lambda: self._loop.is_stopping()),  # noqa: PLW0108 - made here
+            claims,
             slots,
             self._outcomes,
             Times(settings.sweep, settings.backoff, settings.drain, settings.drain_reserve),
@@ -115,6 +117,7 @@ class Dispatcher:
             settings.queue,
             Rhythm(settings.beat, settings.cancel_lookup, settings.backoff),
             inbox,
+            hint=claims.cursor.hint,
             cancel=slots.cancel,
             turn=lambda: pulse.turn("session"),
             may_beat=lambda: may_beat(pulse),
@@ -127,6 +130,7 @@ class Dispatcher:
             may_judge=lambda: not self._loop.is_condemned,
             attending_since=lambda: self._session.attending_since,
         )
+        self._retention = Retention(Caller(database, "retention"), settings.keep_period)
 
     def run(self) -> int:
         """Bind the name, enter, work, drain; returns the exit status."""
@@ -138,6 +142,7 @@ class Dispatcher:
             self._start("outcomes", first.run)
             self._start("outcomes-2", second.run)
             self._start("recovery", self._recovery.run)
+            self._start("retention", self._retention.run, vital=False)
             settings = self._settings
             ready = f"ready dispatcher id={self._database.dispatcher} slots={settings.slots} queue={settings.queue}"
             with suppress(OSError):  # whoever read our output may be gone
@@ -165,21 +170,23 @@ class Dispatcher:
             self._inbox.put(Word.SIGNAL)
         return None
 
-    def _start(self, name: str, run: Callable[[], None]) -> None:
-        Thread(target=self._watched, args=(name, run), name=name, daemon=True).start()
+    def _start(self, name: str, run: Callable[[], None], *, vital: bool = True) -> None:
+        Thread(target=self._watched, args=(name, run, vital), name=name, daemon=True).start()
 
-    def _watched(self, name: str, run: Callable[[], None]) -> None:
+    def _watched(self, name: str, run: Callable[[], None], vital: bool) -> None:
         try:
             run()
-        except BaseException as error:  # the process must not go on without this thread
+        except BaseException as error:  # the process must not go on without a vital thread
             log.exception("thread.failed thread=%s", name)
-            self._inbox.put(ThreadEnded(name, repr(error)))
+            if vital:
+                self._inbox.put(ThreadEnded(name, repr(error)))
 
     def _stop(self) -> None:
         """Tell every thread to end. Nothing is left to write, and the kernel closes what they still wait on."""
         self._outcomes.give_up.set()
         self._session.stop.set()
         self._recovery.stop.set()
+        self._retention.stop.set()
 
 
 def may_beat(pulse: Pulse) -> bool:

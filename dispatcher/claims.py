@@ -9,16 +9,19 @@ task aside too, if another could be claimed in the same round. It never fails on
 midst of the round.
 """
 
+import json
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from operator import itemgetter
 from typing import Final
 
 from dispatcher.clock import clock_with_sleep
+from dispatcher.cursor import Cursor
 from dispatcher.messages import Claim, Refusal
 from dispatcher.retry import Aside, is_one_rows, is_timeout, may_be_one_rows
 from dispatcher.sessions import Caller
-from sql.errors import Condemned, DatabaseLost, TallyError
+from sql.errors import Condemned, DatabaseAway, DatabaseLost, TallyError
 
 log = logging.getLogger("tally.claims")
 
@@ -27,6 +30,9 @@ CAUTION_SECONDS: Final = 10.0
 
 MANY: Final = 8
 """So many are tried, even for one free slot: a fault of one task is not taken for a fault of the world."""
+
+_PLACE: Final = itemgetter(4, 5)
+"""Of a row of `claim_tasks`: its priority and position."""
 
 MOST: Final = 256
 """Where none could be claimed, twice as many are tried the next time, up to this: they may be all of one kind."""
@@ -49,8 +55,10 @@ class Claims:
         self._number = 0
         self._refused: set[int] = set()
         self._width = MANY
+        self._passed_over: set[int] = set()
         self._aside: Aside[int] = Aside(clock)
         self._cautious_until = clock()
+        self.cursor: Final = Cursor()
         self.unsettled: int | None = None
         """The number of the claim whose reply was lost."""
         self.is_full = True
@@ -79,6 +87,7 @@ class Claims:
                     raise
                 self._be_careful(error)
             else:
+                self.cursor.passed(claims, is_full=len(claims) == free)
                 self.look_again = self.is_full or len(claims) == free
                 self.is_full = len(claims) == free
                 yield from claims
@@ -107,6 +116,11 @@ class Claims:
     def _claim(self, free: int, only: list[int] | None = None) -> list[Claim]:
         self._caller.ready()
         self._number += 1
+        excluded = self._excluded()
+        if not self._passed_over <= set(excluded):
+            # What is excluded no more may lie behind the cursor.
+            self.cursor.sweep()
+        self._passed_over = set(excluded)
         asked_at = self._clock()
         try:
             rows = self._caller.call(
@@ -114,14 +128,17 @@ class Claims:
                 number=self._number,
                 queue=self._queue,
                 free=free,
-                after_positions="{}",
-                excluded=self._excluded(),
+                after_positions=json.dumps(self.cursor.after_positions() if only is None else {}),
+                excluded=excluded,
                 only=only,
             )
-        except DatabaseLost:
-            self.unsettled = self._number
-            log.warning("claim.unsettled number=%d", self._number)
+        except DatabaseAway as error:
+            self.cursor.forget()
+            if isinstance(error, DatabaseLost):
+                self.unsettled = self._number
+                log.warning("claim.unsettled number=%d", self._number)
             raise
+        rows.sort(key=_PLACE)
         claims = [Claim(*(*row, asked_at)) for row in rows]
         if any(self._aside.remembers(claim.id) for claim in claims):
             # Perhaps it was the table that was locked, and not their rows.

@@ -207,6 +207,7 @@ class Loop:
 
     def _sweep(self) -> None:
         self._look = True
+        self._claims.cursor.sweep()
         if self._claims.unsettled is None:
             self._lost_tasks.fail()
 

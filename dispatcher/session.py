@@ -53,6 +53,7 @@ class Session:
         rhythm: Rhythm,
         inbox: Inbox,
         *,
+        hint: Callable[[int], None],
         cancel: Callable[[list[int]], None],
         turn: Callable[[], None],
         may_beat: Callable[[], bool],
@@ -64,6 +65,7 @@ class Session:
         self._queue = queue
         self._rhythm = rhythm
         self._inbox = inbox
+        self._on_hint = hint
         self._cancel = cancel
         self._turn = turn
         self._may_beat = may_beat
@@ -189,17 +191,27 @@ class Session:
             if notification.channel == "tally_cancel":
                 look_for_cancels = True
             elif notification.channel != "tally_work":
+                self._hint(notification.payload)
                 self._inbox.put(Word.WOKEN_BY_NAME)
-            elif self._concerns_us(notification.payload):
-                self._inbox.put(Word.WOKEN)
+            else:
+                self._hear_of_work(notification.payload)
         return look_for_cancels
 
-    def _concerns_us(self, payload: str) -> bool:
+    def _hear_of_work(self, payload: str) -> None:
         """Is this about our queue? Anybody may notify: what cannot be read is taken for a reason to look."""
         try:
-            return bool(json.loads(payload)["queue"] == self._queue)
-        except (ValueError, TypeError, KeyError, RecursionError):
-            return True
+            told = json.loads(payload)
+            queue, position = told["queue"], told.get("position", "")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            queue, position = self._queue, ""
+        if queue == self._queue:
+            self._hint(str(position))
+            self._inbox.put(Word.WOKEN)
+
+    def _hint(self, position: str) -> None:
+        """Pass on which position new tasks begin at, where that is told."""
+        if position.isascii() and position.isdigit() and len(position) < 20:
+            self._on_hint(int(position))
 
     def _look_for_cancels(self, connection: Connection) -> None:
         rows = connection.execute(statement("queries/cancel_requests"), self._parameters).fetchall()

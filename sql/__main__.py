@@ -5,6 +5,8 @@ import logging
 import os
 import re
 import sys
+from datetime import timedelta
+from typing import Final
 
 from sql import embedded, statement
 from sql.connect import Connection, connect
@@ -15,6 +17,9 @@ from sql.process import interruptible, run_to_the_end
 from sql.settings import BadSettings, Settings, read
 
 log = logging.getLogger("tally.sql")
+
+COUNTING: Final = timedelta(seconds=60)
+"""Status counts every row: half a second for a million."""
 
 
 def main() -> int:
@@ -68,7 +73,7 @@ def _connected(settings: Settings) -> Connection:
         settings.direct_url or embedded.url(),
         name="tally-sql",
         connect_timeout=settings.connect,
-        statement_timeout=settings.statement,
+        statement_timeout=max(settings.statement, COUNTING),
     )
 
 
@@ -102,8 +107,14 @@ def _print_status(connection: Connection) -> int:
             ("queue", "max_open", "paused", "QUEUED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"),
         ),
         ("dispatcher_reports", ("dispatcher", "host", "pid", "queue", "slots", "beat", "state", "remark", "started")),
+        (
+            "queue_threats",
+            ("holds", "pid", "name", "user", "database", "since", "state", "transactions", "query"),
+        ),
     ):
         rows = connection.execute(statement(f"queries/{name}")).fetchall()
+        if name == "queue_threats" and not rows:
+            break
         table = [header, *(tuple("-" if cell is None else str(cell) for cell in row) for row in rows)]
         widths = [max(len(row[column]) for row in table) for column in range(len(header))]
         for row in table:

@@ -2,6 +2,19 @@
 
 CREATE SCHEMA tally;
 
+CREATE FUNCTION tally.announce_tasks(p_queue text, p_tasks bigint, p_position bigint, p_except uuid DEFAULT NULL::uuid) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+declare
+    v_woken constant bigint := tally.wake_dispatchers(p_queue, p_tasks, p_position, p_except);
+begin
+    if v_woken = 0 then
+        perform pg_notify('tally_work', json_build_object('queue', p_queue, 'position', p_position)::text);
+    end if;
+    return v_woken;
+end
+$$;
+
 CREATE FUNCTION tally.beat_dispatcher(p_dispatcher uuid, p_trouble text) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
@@ -62,13 +75,17 @@ CREATE FUNCTION tally.claim_tasks(p_dispatcher uuid, p_number bigint, p_queue te
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
     SET jit TO 'off'
     AS $$
 declare
     v_fence bigint;
     v_stopped_at timestamptz;
     v_waiting boolean;
-    v_taken bigint;
+    v_range record;
+    v_rows bigint;
+    v_taken bigint := 0;
 begin
     select dispatcher.claim_fence, dispatcher.stopped_at, dispatcher.waiting into v_fence, v_stopped_at, v_waiting
     from tally.dispatcher
@@ -85,20 +102,32 @@ begin
         return;
     end if;
 
-    return query
-    with candidate as (
-        select task.id
-        from tally.task
-        where task.queue = p_queue
-            and task.state = 'QUEUED'
-            and task.position > coalesce((p_after_positions ->> task.priority::text)::bigint, 0)
-            and task.id <> all (p_excluded)
-            and (p_only is null or task.id = any (p_only))
-        order by task.priority, task.position
-        limit p_free
-        for update skip locked
-    ),
-    claimed as (
+    -- Where to go on in the index, and up to which priority before the next such place.
+    for v_range in
+        select
+            start.priority, start.position,
+            lead(start.priority, 1, 32768) over (order by start.priority) as next_priority
+        from (
+            select -32768, 0::bigint
+            union all
+            select passed.key::integer, passed.value::bigint from jsonb_each_text(p_after_positions) as passed
+        ) as start (priority, position)
+        order by start.priority
+    loop
+        return query
+        with candidate as (
+            select task.id
+            from tally.task
+            where task.queue = p_queue
+                and task.state = 'QUEUED'
+                and (task.priority, task.position) > (v_range.priority::smallint, v_range.position)
+                and task.priority < v_range.next_priority
+                and task.id <> all (p_excluded)
+                and (p_only is null or task.id = any (p_only))
+            order by task.priority, task.position
+            limit p_free - v_taken
+            for update skip locked
+        )
         update tally.task
         set state = 'RUNNING',
             attempt = task.attempt + 1,
@@ -107,14 +136,15 @@ begin
             started_at = clock_timestamp()
         from candidate
         where task.id = candidate.id
-        returning task.id, task.attempt, task.kind, task.input::text, task.priority, task.position
-    )
-    select * from claimed order by claimed.priority, claimed.position;
+        returning task.id, task.attempt, task.kind, task.input::text, task.priority, task.position;
+        get diagnostics v_rows = row_count;
+        v_taken := v_taken + v_rows;
+        exit when v_taken = p_free;
+    end loop;
 
     if p_only is not null then
         return;
     end if;
-    get diagnostics v_taken = row_count;
     if v_waiting <> (v_taken < p_free) then
         -- A hint is not worth waiting for, least of all behind somebody who waits for this transaction: another claim
         -- finds what to correct.
@@ -133,10 +163,15 @@ begin
             where dispatcher.queue = p_queue and dispatcher.stopped_at is null and dispatcher.waiting
                 and dispatcher.id <> p_dispatcher
         )
-        and exists (select from tally.task where task.queue = p_queue and task.state = 'QUEUED')
+        and exists (
+            select from tally.task
+            where task.queue = p_queue
+                and task.state = 'QUEUED'
+                and (task.priority, task.position) > (v_range.priority::smallint, v_range.position)
+        )
         and pg_notification_queue_usage() < 0.5
     then
-        perform tally.wake_dispatchers(p_queue, p_free, p_dispatcher);
+        perform tally.wake_dispatchers(p_queue, p_free, null, p_dispatcher);
     end if;
 end
 $$;
@@ -281,59 +316,70 @@ CREATE FUNCTION tally.finish_tasks(p_dispatcher uuid, p_ids bigint[], p_attempts
     AS $$
 declare
     v_locked bigint[];
+    v_written bigint[];
 begin
-    select array_agg(locked.id) into v_locked
-    from (
-        select task.id from tally.task where task.id = any (p_ids) order by task.id for update skip locked
-    ) as locked;
-
-    return query
-    with outcome as (
-        select
-            task.id,
-            task.state as old_state,
-            task.claimed_by is not distinct from p_dispatcher and task.attempt = given.attempt as mine,
-            ending.state,
-            case when ending.state = 'SUCCEEDED' then given.result end as result,
-            case
-                when ending.state = 'CANCELED'
-                    then jsonb_build_object('reason', 'canceled', 'detail', given.ending)
-                else given.error
-            end as error,
-            task.result as old_result,
-            task.error as old_error
+    with locked as materialized (
+        select found.*, given.state, given.result, given.error, given.ending
         from unnest(p_ids, p_attempts, p_states, p_results, p_errors, p_endings)
             as given (id, attempt, state, result, error, ending)
-        join tally.task on task.id = given.id
         cross join lateral (
-            select case when task.cancel_requested_at is null then given.state else 'CANCELED' end as state
-        ) as ending
-        where task.id = any (v_locked)
+            select
+                task.id,
+                task.claimed_by is not distinct from p_dispatcher and task.attempt = given.attempt as mine,
+                task.state = 'RUNNING' as is_running,
+                task.cancel_requested_at is not null as is_canceled
+            from tally.task
+            where task.id = given.id
+            for update skip locked
+        ) as found
     ),
     written as (
         update tally.task
-        set state = outcome.state,
-            result = outcome.result,
-            error = outcome.error,
+        set state = case when locked.is_canceled then 'CANCELED' else locked.state end,
+            result = case when locked.state = 'SUCCEEDED' and not locked.is_canceled then locked.result end,
+            error = case
+                when locked.is_canceled or locked.state = 'CANCELED'
+                    then jsonb_build_object('reason', 'canceled', 'detail', locked.ending)
+                else locked.error
+            end,
             finished_at = clock_timestamp()
-        from outcome
-        where task.id = outcome.id and outcome.mine and outcome.old_state = 'RUNNING'
+        from locked
+        where task.id = locked.id and locked.mine and locked.is_running
         returning task.id
     )
     select
+        (select array_agg(locked.id) from locked),
+        (select array_agg(written.id) from written)
+    into v_locked, v_written;
+
+    return query select written.id, 'written' from unnest(v_written) as written (id);
+    if cardinality(v_written) = cardinality(p_ids) then
+        return;
+    end if;
+
+    return query
+    select
         given.id,
         case
-            when written.id is not null then 'written'
-            when outcome.id is null and exists (select from tally.task where task.id = given.id) then 'locked'
-            when outcome.mine
-                and outcome.old_state = outcome.state
-                and outcome.old_result is not distinct from outcome.result
-                and outcome.old_error is not distinct from outcome.error then 'yours already'
+            when task.id is not null and task.id not in (select unnest(v_locked)) then 'locked'
+            when task.claimed_by = p_dispatcher
+                and task.attempt = given.attempt
+                and task.state = ending.state
+                and task.result is not distinct from case when ending.state = 'SUCCEEDED' then given.result end
+                and task.error is not distinct from case
+                    when ending.state = 'CANCELED'
+                        then jsonb_build_object('reason', 'canceled', 'detail', given.ending)
+                    else given.error
+                end then 'yours already'
             else 'late'
         end
-    from unnest(p_ids) as given (id)
-    left join outcome on outcome.id = given.id
-    left join written on written.id = given.id;
+    from unnest(p_ids, p_attempts, p_states, p_results, p_errors, p_endings)
+        as given (id, attempt, state, result, error, ending)
+    left join tally.task on task.id = given.id
+    cross join lateral (
+        select case when task.cancel_requested_at is null then given.state else 'CANCELED' end as state
+    ) as ending
+    where given.id not in (select unnest(v_written));
 end
 $$;
 
@@ -386,12 +432,40 @@ begin
 end
 $$;
 
-CREATE FUNCTION tally.open_count(p_queue text) RETURNS bigint
+CREATE FUNCTION tally.notification_queue_holders(p_age interval) RETURNS TABLE(pid integer, application_name text, "user" text, database text, since timestamp with time zone, state text, query text)
     LANGUAGE plpgsql STABLE
     AS $$
 begin
+    if pg_notification_queue_usage() <= 0.001 then
+        return;
+    end if;
+    return query
+    select
+        activity.pid, activity.application_name, activity.usename::text, activity.datname::text,
+        activity.xact_start, activity.state, tally.query_excerpt(activity.query)
+    from pg_locks as own_transaction
+    join pg_stat_activity as activity on activity.pid = own_transaction.pid
+    where own_transaction.locktype = 'virtualxid'
+        and own_transaction.mode = 'ExclusiveLock'
+        and own_transaction.pid <> pg_backend_pid()
+        and activity.datname is not null
+        and coalesce(activity.xact_start < clock_timestamp() - p_age, true)
+    order by activity.xact_start, activity.pid
+    limit 5;
+end
+$$;
+
+CREATE FUNCTION tally.open_count(p_queue text) RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+begin
     return (
-        select count(*) from tally.task where task.queue = p_queue and task.state in ('QUEUED', 'RUNNING')
+        select
+            (select count(*) from tally.task where task.queue = p_queue and task.state = 'QUEUED')
+            + (select count(*) from tally.task where task.queue = p_queue and task.state = 'RUNNING')
     );
 end
 $$;
@@ -402,21 +476,20 @@ CREATE FUNCTION tally.pass_on_wake(p_dispatcher uuid, p_queue text) RETURNS bigi
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
     AS $$
-declare
-    v_woken bigint;
 begin
     update tally.dispatcher set waiting = false where dispatcher.id = p_dispatcher and dispatcher.waiting;
     if not exists (select from tally.task where task.queue = p_queue and task.state = 'QUEUED') then
         return 0;
     end if;
-    v_woken := tally.wake_dispatchers(p_queue, 1, p_dispatcher);
-    if v_woken = 0 then
-        -- As with a submit: somebody may be about to wait, or be of an earlier program.
-        perform pg_notify('tally_work', json_build_object('queue', p_queue)::text);
-    end if;
-    return v_woken;
+    return tally.announce_tasks(p_queue, 1, 0, p_dispatcher);
 end
 $$;
+
+CREATE FUNCTION tally.query_excerpt(p_query text) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $_$
+    select left(btrim(regexp_replace(regexp_replace(p_query, '^(\s*--[^\n]*(\n|$))+', ''), '\s+', ' ', 'g')), 200)
+$_$;
 
 CREATE FUNCTION tally.queue_lock_key(p_queue text) RETURNS bigint
     LANGUAGE sql IMMUTABLE
@@ -545,6 +618,103 @@ CREATE FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text, p_boot
     on conflict (id) do nothing
 $$;
 
+CREATE FUNCTION tally.remove_dispatchers(p_keep interval, p_limit integer) RETURNS bigint
+    LANGUAGE sql
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+    with stopped as (
+        select dispatcher.id
+        from tally.dispatcher
+        where dispatcher.stopped_at < clock_timestamp() - p_keep
+            and not exists (
+                select from tally.task where task.claimed_by = dispatcher.id and task.state = 'RUNNING'
+            )
+        limit p_limit
+        for update skip locked
+    ),
+    removed as (
+        delete from tally.dispatcher using stopped where dispatcher.id = stopped.id returning dispatcher.id
+    )
+    select count(*) from removed
+$$;
+
+CREATE FUNCTION tally.remove_tasks(p_ids bigint[], p_keep interval) RETURNS TABLE(id bigint, verdict text)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+    v_half constant integer := cardinality(p_ids) / 2;
+    v_removed bigint[];
+begin
+    -- The privilege is checked here, outside the block that takes an error for a row's.
+    delete from tally.task where false;
+    begin
+        with locked as (
+            select task.id
+            from tally.task
+            where task.id = any (p_ids) and task.finished_at < clock_timestamp() - p_keep
+            order by task.id
+            for update skip locked
+        ),
+        removed as (
+            delete from tally.task using locked where task.id = locked.id returning task.id
+        )
+        select array_agg(removed.id) into v_removed from removed;
+    exception
+        when others then
+            if v_half = 0 then
+                return query select p_ids[1], 'refused: ' || sqlerrm;
+            else
+                return query select * from tally.remove_tasks(p_ids[:v_half], p_keep);
+                return query select * from tally.remove_tasks(p_ids[v_half + 1:], p_keep);
+            end if;
+            return;
+    end;
+
+    return query
+    select given.id, case when given.id = any (v_removed) then 'removed' else 'kept' end
+    from unnest(p_ids) as given (id);
+end
+$$;
+
+CREATE FUNCTION tally.room_in_queue(p_queue text, p_wanted integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+    v_max_open integer;
+    v_open bigint;
+    v_drawn bigint;
+begin
+    select queue.max_open, queue.counted_open + drawn.last_value - queue.counted_at, drawn.last_value
+    into v_max_open, v_open, v_drawn
+    from tally.queue
+    cross join tally.task_position as drawn
+    where queue.name = p_queue;
+    if not found then
+        raise exception 'there is no queue named %', quote_literal(p_queue) using errcode = 'TL404';
+    end if;
+    if v_max_open is null or v_open + p_wanted <= v_max_open then
+        return p_wanted;
+    end if;
+
+    v_open := tally.open_count(p_queue);
+    if v_open + p_wanted < v_max_open then
+        update tally.queue
+        set counted_open = v_open, counted_at = v_drawn
+        where queue.name = (
+            select locked.name from tally.queue as locked where locked.name = p_queue for no key update skip locked
+        );
+    end if;
+    return greatest(0, least(p_wanted, v_max_open - v_open));
+end
+$$;
+
 CREATE FUNCTION tally.settle_claim(p_dispatcher uuid, p_number bigint) RETURNS TABLE(id bigint, attempt integer, kind text, input text, priority smallint, "position" bigint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
@@ -591,60 +761,119 @@ begin
 end
 $$;
 
+CREATE FUNCTION tally.snapshot_holders(p_age interval) RETURNS TABLE(pid integer, application_name text, "user" text, database text, since timestamp with time zone, state text, transactions integer, query text)
+    LANGUAGE sql STABLE
+    AS $$
+    with holder as (
+        select
+            activity.pid, activity.application_name, activity.usename as user, activity.datname as database,
+            activity.xact_start as since, activity.state,
+            greatest(age(activity.backend_xid), age(activity.backend_xmin)) as transactions,
+            activity.query
+        from pg_stat_activity as activity
+        where (activity.backend_xid is not null or activity.backend_xmin is not null)
+            and (activity.datname = current_database() or activity.datname is null)
+            and activity.pid <> pg_backend_pid()
+            and activity.pid not in (select vacuuming.pid from pg_stat_progress_vacuum as vacuuming)
+        union all
+        select
+            null, 'prepared transaction ' || prepared.gid, prepared.owner, prepared.database,
+            prepared.prepared, 'prepared', age(prepared.transaction), null
+        from pg_prepared_xacts as prepared
+        where prepared.database = current_database()
+        union all
+        select
+            slot.active_pid, 'replication slot ' || slot.slot_name, null, slot.database,
+            null, case when slot.active then 'active' else 'inactive' end, age(slot.xmin), null
+        from pg_replication_slots as slot
+        where slot.xmin is not null
+    )
+    select
+        holder.pid, holder.application_name, holder.user, holder.database, holder.since, holder.state,
+        holder.transactions, tally.query_excerpt(holder.query)
+    from holder
+    where coalesce(holder.since < clock_timestamp() - p_age, holder.transactions > 100000)
+    order by holder.transactions desc, holder.since, holder.pid
+    limit 5
+$$;
+
+CREATE FUNCTION tally.stopped_holders() RETURNS TABLE(holder uuid)
+    LANGUAGE sql STABLE
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+    select distinct task.claimed_by
+    from tally.task
+    where task.state = 'RUNNING'
+        and not exists (
+            select from tally.dispatcher
+            where dispatcher.id = task.claimed_by and dispatcher.stopped_at is null
+        )
+$$;
+
 CREATE FUNCTION tally.submission_digest(p_kind text, p_input jsonb) RETURNS bytea
     LANGUAGE sql IMMUTABLE
     AS $$
     select sha256(convert_to(jsonb_build_object('kind', p_kind, 'input', p_input)::text, 'UTF8'))
 $$;
 
-CREATE FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean DEFAULT true) RETURNS TABLE(token uuid, verdict text, id bigint, row_token uuid, document text)
+CREATE FUNCTION tally.submit_keyed_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean, p_whole boolean, p_room integer) RETURNS TABLE(token uuid, verdict text, id bigint, row_token uuid, document text)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET jit TO 'off'
     AS $$
 declare
-    v_with_keys constant boolean := array_remove(p_keys, null) <> '{}';
     v_lock_timeout constant text := current_setting('lock_timeout');
-    v_max_open integer;
-    v_new bigint[];
+    v_new boolean[];
     v_lowest bigint;
     v_ids bigint[];
     v_tokens uuid[];
     v_documents text[];
 begin
-    perform pg_advisory_xact_lock(tally.queue_lock_key(p_queue));
-
-    select queue.max_open into v_max_open from tally.queue where queue.name = p_queue;
-    if not found then
-        raise exception 'there is no queue named %', quote_literal(p_queue) using errcode = 'TL404';
-    end if;
-
-    select array_agg(submitted.ordinal order by submitted.ordinal)
+    with first as materialized (
+        select submitted.key, min(submitted.ordinal) as ordinal
+        from unnest(p_keys) with ordinality as submitted (key, ordinal)
+        where submitted.key is not null
+        group by submitted.key
+    ),
+    sought as (
+        select
+            submitted.ordinal,
+            submitted.key is null
+                or submitted.ordinal = first.ordinal
+                and not exists (select from tally.task where task.idempotency_key = submitted.key) as is_new
+        from unnest(p_keys) with ordinality as submitted (key, ordinal)
+        left join first using (key)
+    ),
+    counted as (
+        select
+            sought.ordinal, sought.is_new,
+            count(*) filter (where sought.is_new) over (order by sought.ordinal) as nth,
+            count(*) filter (where sought.is_new) over () as all_new
+        from sought
+    )
+    select
+        array_agg(
+            counted.is_new and counted.nth <= p_room and not (p_whole and counted.all_new > p_room)
+            order by counted.ordinal
+        )
     into v_new
-    from unnest(p_keys) with ordinality as submitted (key, ordinal)
-    where submitted.key is null
-        or submitted.ordinal = array_position(p_keys, submitted.key)
-        and not exists (select from tally.task where task.idempotency_key = submitted.key);
-    if v_max_open is not null and v_new is not null then
-        v_new := v_new[1:greatest(0, v_max_open - tally.open_count(p_queue))];
-    end if;
+    from counted;
 
-    if v_with_keys then
-        perform set_config('lock_timeout', p_key_wait_ms || 'ms', true);
-    end if;
+    perform set_config('lock_timeout', p_key_wait_ms || 'ms', true);
     with admitted as (
         insert into tally.task (token, queue, kind, input, idempotency_key, digest)
         select
             submitted.token, p_queue, submitted.kind, submitted.input, submitted.key,
             case when submitted.key is not null then tally.submission_digest(submitted.kind, submitted.input) end
-        from unnest(p_tokens, p_kinds, p_inputs, p_keys)
-            with ordinality as submitted (token, kind, input, key, ordinal)
-        where submitted.ordinal = any (v_new)
+        from unnest(p_tokens, p_kinds, p_inputs, p_keys, v_new)
+            with ordinality as submitted (token, kind, input, key, is_new, ordinal)
+        where submitted.is_new
         order by submitted.ordinal
-        -- Somebody's own transaction may have committed the key since it was looked for.
         on conflict (idempotency_key) where idempotency_key is not null do nothing
-        returning task.id, task.token, task.position, tally.task_document(task) as document
+        returning
+            task.id, task.token, task.position, case when not p_whole then tally.task_document(task) end as document
     )
     select array_agg(admitted.id), array_agg(admitted.token), array_agg(admitted.document), min(admitted.position)
     into v_ids, v_tokens, v_documents, v_lowest
@@ -652,13 +881,12 @@ begin
     -- COMMIT waits for the notification lock of the whole server, and may.
     perform set_config('lock_timeout', v_lock_timeout, true);
 
-    if v_lowest is not null and p_notify and tally.wake_dispatchers(p_queue, cardinality(v_ids)) = 0 then
-        perform pg_notify('tally_work', json_build_object('queue', p_queue, 'position', v_lowest)::text);
-    end if;
-    if v_ids is null and v_with_keys then
+    if v_ids is null then
         -- A task that was there may not be on the standbys, nor on the disk yet: with something written, this commit
         -- waits for both. See settle_submissions.
         perform pg_logical_emit_message(true, 'tally', 'answered');
+    elsif p_notify then
+        perform tally.announce_tasks(p_queue, cardinality(v_ids), v_lowest);
     end if;
 
     return query
@@ -672,12 +900,62 @@ begin
         end,
         coalesce(admitted.id, keyed.id),
         coalesce(admitted.token, keyed.token),
-        coalesce(admitted.document, tally.task_document(keyed))
+        coalesce(admitted.document, case when keyed.id is not null and not p_whole then tally.task_document(keyed) end)
     from unnest(p_tokens, p_kinds, p_inputs, p_keys)
         with ordinality as submitted (token, kind, input, key, ordinal)
     left join unnest(v_ids, v_tokens, v_documents) as admitted (id, token, document) using (token)
     left join tally.task as keyed on keyed.idempotency_key = submitted.key
     order by submitted.ordinal;
+end
+$$;
+
+CREATE FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean DEFAULT true) RETURNS TABLE(token uuid, verdict text, id bigint, row_token uuid, document text)
+    LANGUAGE sql
+    AS $$
+    select *
+    from tally.submit_tasks(p_queue, p_tokens, p_kinds, p_inputs, p_keys, p_key_wait_ms, p_notify, false)
+$$;
+
+CREATE FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean, p_whole boolean) RETURNS TABLE(token uuid, verdict text, id bigint, row_token uuid, document text)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+    v_wanted constant integer := cardinality(p_tokens);
+    v_room integer;
+    v_next bigint;
+begin
+    perform pg_advisory_xact_lock(tally.queue_lock_key(p_queue));
+    v_room := tally.room_in_queue(p_queue, v_wanted);
+    if array_remove(p_keys, null) <> '{}' then
+        return query
+        select *
+        from tally.submit_keyed_tasks(
+            p_queue, p_tokens, p_kinds, p_inputs, p_keys, p_key_wait_ms, p_notify, p_whole, v_room
+        );
+        return;
+    end if;
+    if p_whole and v_room < v_wanted then
+        v_room := 0;
+    end if;
+
+    select drawn.last_value + drawn.is_called::integer into v_next from tally.task_position as drawn;
+    return query
+    insert into tally.task (token, queue, kind, input)
+    select submitted.token, p_queue, submitted.kind, submitted.input
+    from unnest(p_tokens, p_kinds, p_inputs) as submitted (token, kind, input)
+    limit v_room
+    returning
+        task.token, 'admitted', task.id, task.token, case when not p_whole then tally.task_document(task) end;
+    return query
+    select refused.token, 'overloaded', null::bigint, null::uuid, null::text
+    from unnest(p_tokens[v_room + 1:]) as refused (token);
+
+    if v_room > 0 and p_notify then
+        perform tally.announce_tasks(p_queue, v_room, v_next);
+    end if;
 end
 $$;
 
@@ -722,7 +1000,8 @@ CREATE TABLE tally.task (
     CONSTRAINT running_has_a_claim CHECK (((state <> 'RUNNING'::text) OR ((claimed_by IS NOT NULL) AND (attempt >= 1) AND (started_at IS NOT NULL)))),
     CONSTRAINT state_is_known CHECK ((state = ANY (ARRAY['QUEUED'::text, 'RUNNING'::text, 'SUCCEEDED'::text, 'FAILED'::text, 'CANCELED'::text]))),
     CONSTRAINT succeeded_was_not_canceled CHECK (((state <> 'SUCCEEDED'::text) OR (cancel_requested_at IS NULL)))
-);
+)
+WITH (autovacuum_vacuum_scale_factor='0.05', vacuum_truncate=off, toast.vacuum_truncate=off);
 
 COMMENT ON COLUMN tally.task.idempotency_key IS 'chosen by the client: the same submission again is this task';
 
@@ -756,14 +1035,14 @@ CREATE FUNCTION tally.utc_text(p_time timestamp with time zone) RETURNS text
     end
 $$;
 
-CREATE FUNCTION tally.wake_dispatchers(p_queue text, p_tasks bigint, p_except uuid DEFAULT NULL::uuid) RETURNS bigint
+CREATE FUNCTION tally.wake_dispatchers(p_queue text, p_tasks bigint, p_position bigint, p_except uuid) RETURNS bigint
     LANGUAGE plpgsql
     AS $$
 declare
     v_woken bigint;
 begin
     -- Planned once a session, which a function in SQL would be at every call.
-    select count(pg_notify(tally.work_channel(chosen.id), ''))
+    select count(pg_notify(tally.work_channel(chosen.id), coalesce(p_position::text, '')))
     into v_woken
     from (
         select dispatcher.id
@@ -819,9 +1098,15 @@ CREATE TABLE tally.queue (
     name text NOT NULL,
     max_open integer DEFAULT 10000,
     paused_at timestamp with time zone,
+    counted_open bigint DEFAULT 0 NOT NULL,
+    counted_at bigint DEFAULT 0 NOT NULL,
     CONSTRAINT max_open_leaves_room_for_one CHECK ((max_open >= 1)),
     CONSTRAINT queue_name_is_short CHECK (((octet_length(name) >= 1) AND (octet_length(name) <= 255)))
 );
+
+COMMENT ON COLUMN tally.queue.counted_open IS 'how many tasks were open when they were last counted';
+
+COMMENT ON COLUMN tally.queue.counted_at IS 'the last position drawn before that: no more can have come since than were drawn';
 
 ALTER TABLE tally.task ALTER COLUMN id ADD GENERATED ALWAYS AS IDENTITY (
     SEQUENCE NAME tally.task_id_seq
@@ -867,11 +1152,11 @@ CREATE INDEX dispatcher_living ON tally.dispatcher USING btree (queue) WHERE (st
 
 CREATE UNIQUE INDEX task_idempotency_key ON tally.task USING btree (idempotency_key) WHERE (idempotency_key IS NOT NULL);
 
-CREATE INDEX task_open ON tally.task USING btree (queue) WHERE (state = ANY (ARRAY['QUEUED'::text, 'RUNNING'::text]));
-
 CREATE INDEX task_queued ON tally.task USING btree (queue, priority, "position") WHERE (state = 'QUEUED'::text);
 
 CREATE INDEX task_running ON tally.task USING btree (claimed_by) WHERE (state = 'RUNNING'::text);
+
+REVOKE ALL ON FUNCTION tally.announce_tasks(p_queue text, p_tasks bigint, p_position bigint, p_except uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.beat_dispatcher(p_dispatcher uuid, p_trouble text) FROM PUBLIC;
 
@@ -897,9 +1182,13 @@ REVOKE ALL ON FUNCTION tally.leave_dispatcher(p_dispatcher uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.listen_dispatcher(p_dispatcher uuid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tally.notification_queue_holders(p_age interval) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tally.open_count(p_queue text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.pass_on_wake(p_dispatcher uuid, p_queue text) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.query_excerpt(p_query text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.queue_lock_key(p_queue text) FROM PUBLIC;
 
@@ -913,18 +1202,32 @@ REVOKE ALL ON FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text,
 
 REVOKE ALL ON FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text, p_boot_id text, p_network_namespace text, p_pid integer, p_slots integer, p_queue text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tally.remove_dispatchers(p_keep interval, p_limit integer) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.remove_tasks(p_ids bigint[], p_keep interval) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.room_in_queue(p_queue text, p_wanted integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tally.settle_claim(p_dispatcher uuid, p_number bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.settle_submissions(p_queue text, p_ids bigint[], p_tokens uuid[]) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tally.snapshot_holders(p_age interval) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.stopped_holders() FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tally.submission_digest(p_kind text, p_input jsonb) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tally.submit_keyed_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean, p_whole boolean, p_room integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean, p_whole boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.task_document(p_task tally.task) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.utc_text(p_time timestamp with time zone) FROM PUBLIC;
 
-REVOKE ALL ON FUNCTION tally.wake_dispatchers(p_queue text, p_tasks bigint, p_except uuid) FROM PUBLIC;
+REVOKE ALL ON FUNCTION tally.wake_dispatchers(p_queue text, p_tasks bigint, p_position bigint, p_except uuid) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.work_channel(p_dispatcher uuid) FROM PUBLIC;

@@ -18,6 +18,16 @@ PREFIX: Final = "TALLY_"
 TESTS_PREFIX: Final = "TALLY_TEST_"
 """What the test suite is told; no program reads it."""
 
+KEEP_UNITS: Final = {
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+}
+LEAST_KEEP: Final = timedelta(seconds=60)
+"""Whoever lost the reply to a COMMIT looks for the row; meanwhile it must not be removed."""
+LONGEST_KEEP: Final = timedelta(days=36_500)
+
 
 class BadSettings(Exception):
     """What is wrong with the settings: every problem, one line each."""
@@ -104,6 +114,7 @@ class Settings:
         "a thread of it without a turn for this long ends it",
         least=1,
     )
+    keep: str = _text("7d", "how long ended tasks are kept, in s, m, h or d (60s at least), or forever")
     max_words: int = _count(1_000_000, "text.stats fails a text of more words", least=0)
     max_result_bytes: int = _count(1024 * 1024, "largest result, as JSON", most=256 * 1024 * 1024)
     max_detail_bytes: int = _count(16 * 1024, "longest error.detail; longer ones are cut", least=256)
@@ -111,6 +122,18 @@ class Settings:
     @property
     def direct_url(self) -> str:
         return self.database_direct_url or self.database_url
+
+    @property
+    def keep_period(self) -> timedelta | None:
+        """How long ended tasks are kept; None for ever. Raises `ValueError`."""
+        if self.keep == "forever":
+            return None
+        if not re.fullmatch(r"[0-9]{1,9}[smhd]", self.keep, re.ASCII):
+            raise ValueError(f"expected a number of s, m, h or d, as in 7d, or forever, got {self.keep!r}")
+        period = int(self.keep[:-1]) * KEEP_UNITS[self.keep[-1]]
+        if not LEAST_KEEP <= period <= LONGEST_KEEP:
+            raise ValueError(f"expected 60s to 36500d, got {self.keep}")
+        return period
 
     @property
     def database_addresses(self) -> int:
@@ -204,6 +227,13 @@ def _disagreements(settings: Settings) -> list[str]:
         problems.append(f"{variable('drain_reserve')}: must be shorter than {variable('drain')}")
     if not 1 <= len(settings.queue.encode()) <= 255:
         problems.append(f"{variable('queue')}: expected 1 to 255 bytes")
+    try:
+        kept = settings.keep_period
+    except ValueError as error:
+        problems.append(f"{variable('keep')}: {error}")
+    else:
+        if kept is not None and kept <= settings.request:
+            problems.append(f"{variable('keep')}: must be longer than {variable('request')}")
     connecting = settings.database_addresses * settings.connect
     for name, least, reason in (
         ("grace", 2 * (connecting + settings.backoff), "twice the longest time a reconnect may take"),

@@ -154,3 +154,30 @@ def test_what_a_judge_gives_is_refused_where_several_beats_do_not_fit_into_it(
 
     assert problem.startswith(f"TALLY_{name}_SECONDS: expected at least 12, four times TALLY_BEAT_SECONDS")
     assert read({**given, f"TALLY_{name}_SECONDS": "12"}).beat.total_seconds() == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "period"),
+    [
+        ("7d", timedelta(days=7)),
+        ("36h", timedelta(hours=36)),
+        ("90m", timedelta(minutes=90)),
+        ("60s", timedelta(seconds=60)),
+        ("forever", None),
+    ],
+)
+def test_how_long_ended_tasks_are_kept_has_a_unit_or_is_for_ever(text: str, period: timedelta | None) -> None:
+    assert read({"TALLY_KEEP": text}).keep_period == period
+
+
+@pytest.mark.parametrize("text", ["7", "7w", "-7d", "7 d", "1.5d", "59s", "0d", "36501d", "999999999d", "ever", "٣d"])
+def test_a_period_that_is_none_is_refused(text: str) -> None:
+    (problem,) = problems_of({"TALLY_KEEP": text})
+
+    assert problem.startswith("TALLY_KEEP: expected ")
+
+
+def test_ended_tasks_are_kept_for_longer_than_a_request_may_take() -> None:
+    assert problems_of({"TALLY_KEEP": "60s", "TALLY_REQUEST_SECONDS": "60"}) == [
+        "TALLY_KEEP: must be longer than TALLY_REQUEST_SECONDS"
+    ]

@@ -1,8 +1,9 @@
 -- Claim up to p_free QUEUED tasks of a queue, by priority and position, for a dispatcher: QUEUED -> RUNNING.
 -- Called by the dispatcher's loop; committed before any body starts. p_number is new for every call and larger
--- than the last: a call whose reply was lost is settled by it (settle_claim).
--- p_after_positions is the cursor, {"priority": position}: rows at or below it are not looked at. p_excluded are
--- ids to pass over. p_only, where not null, are the only ids to take.
+-- than the last: a call whose reply was lost is settled by it (settle_claim). The rows come in no promised order.
+-- p_after_positions is the cursor, {"priority": position}: of a priority in it, what is at or below its position is not
+-- looked at, so that a claim costs the same however many dead index entries lie there. p_excluded are ids to pass over.
+-- p_only, where not null, are the only ids to take.
 -- Locks the dispatcher's row for key share, a statement of its own and first: a stopped dispatcher claims
 -- nothing, and one that is being condemned waits and is then refused. Then the tasks' rows, skipping locked ones.
 -- Keeps in the dispatcher's row whether it waits to be woken: whether this claim left slots free. A claim that took
@@ -22,13 +23,17 @@ returns table (id bigint, attempt integer, kind text, input text, priority small
 language plpgsql
 set plan_cache_mode = force_generic_plan
 set enable_seqscan = off
+set enable_bitmapscan = off
+set enable_sort = off
 set jit = off
 as $$
 declare
     v_fence bigint;
     v_stopped_at timestamptz;
     v_waiting boolean;
-    v_taken bigint;
+    v_range record;
+    v_rows bigint;
+    v_taken bigint := 0;
 begin
     select dispatcher.claim_fence, dispatcher.stopped_at, dispatcher.waiting into v_fence, v_stopped_at, v_waiting
     from tally.dispatcher
@@ -45,20 +50,32 @@ begin
         return;
     end if;
 
-    return query
-    with candidate as (
-        select task.id
-        from tally.task
-        where task.queue = p_queue
-            and task.state = 'QUEUED'
-            and task.position > coalesce((p_after_positions ->> task.priority::text)::bigint, 0)
-            and task.id <> all (p_excluded)
-            and (p_only is null or task.id = any (p_only))
-        order by task.priority, task.position
-        limit p_free
-        for update skip locked
-    ),
-    claimed as (
+    -- Where to go on in the index, and up to which priority before the next such place.
+    for v_range in
+        select
+            start.priority, start.position,
+            lead(start.priority, 1, 32768) over (order by start.priority) as next_priority
+        from (
+            select -32768, 0::bigint
+            union all
+            select passed.key::integer, passed.value::bigint from jsonb_each_text(p_after_positions) as passed
+        ) as start (priority, position)
+        order by start.priority
+    loop
+        return query
+        with candidate as (
+            select task.id
+            from tally.task
+            where task.queue = p_queue
+                and task.state = 'QUEUED'
+                and (task.priority, task.position) > (v_range.priority::smallint, v_range.position)
+                and task.priority < v_range.next_priority
+                and task.id <> all (p_excluded)
+                and (p_only is null or task.id = any (p_only))
+            order by task.priority, task.position
+            limit p_free - v_taken
+            for update skip locked
+        )
         update tally.task
         set state = 'RUNNING',
             attempt = task.attempt + 1,
@@ -67,14 +84,15 @@ begin
             started_at = clock_timestamp()
         from candidate
         where task.id = candidate.id
-        returning task.id, task.attempt, task.kind, task.input::text, task.priority, task.position
-    )
-    select * from claimed order by claimed.priority, claimed.position;
+        returning task.id, task.attempt, task.kind, task.input::text, task.priority, task.position;
+        get diagnostics v_rows = row_count;
+        v_taken := v_taken + v_rows;
+        exit when v_taken = p_free;
+    end loop;
 
     if p_only is not null then
         return;
     end if;
-    get diagnostics v_taken = row_count;
     if v_waiting <> (v_taken < p_free) then
         -- A hint is not worth waiting for, least of all behind somebody who waits for this transaction: another claim
         -- finds what to correct.
@@ -93,10 +111,15 @@ begin
             where dispatcher.queue = p_queue and dispatcher.stopped_at is null and dispatcher.waiting
                 and dispatcher.id <> p_dispatcher
         )
-        and exists (select from tally.task where task.queue = p_queue and task.state = 'QUEUED')
+        and exists (
+            select from tally.task
+            where task.queue = p_queue
+                and task.state = 'QUEUED'
+                and (task.priority, task.position) > (v_range.priority::smallint, v_range.position)
+        )
         and pg_notification_queue_usage() < 0.5
     then
-        perform tally.wake_dispatchers(p_queue, p_free, p_dispatcher);
+        perform tally.wake_dispatchers(p_queue, p_free, null, p_dispatcher);
     end if;
 end
 $$;

@@ -3,7 +3,8 @@
 -- Called by the dispatcher's outcomes, as often as it takes. Every write names dispatcher and attempt.
 -- Returns a verdict per task: written; yours already (an earlier try of this very outcome was committed); late
 -- (the claim is no longer current: nothing was changed); locked (somebody holds the row: come back).
--- Locks the tasks' rows, in order of id, skipping locked ones: a statement of its own, first.
+-- Locks the tasks' rows, skipping locked ones, and writes what it finds in them: in one statement, since a row that was
+-- locked is read as it is then, and the claim that the write names can't come back once it is over.
 create or replace function tally.finish_tasks(
     p_dispatcher uuid,
     p_ids bigint[],
@@ -21,58 +22,69 @@ set jit = off
 as $$
 declare
     v_locked bigint[];
+    v_written bigint[];
 begin
-    select array_agg(locked.id) into v_locked
-    from (
-        select task.id from tally.task where task.id = any (p_ids) order by task.id for update skip locked
-    ) as locked;
-
-    return query
-    with outcome as (
-        select
-            task.id,
-            task.state as old_state,
-            task.claimed_by is not distinct from p_dispatcher and task.attempt = given.attempt as mine,
-            ending.state,
-            case when ending.state = 'SUCCEEDED' then given.result end as result,
-            case
-                when ending.state = 'CANCELED'
-                    then jsonb_build_object('reason', 'canceled', 'detail', given.ending)
-                else given.error
-            end as error,
-            task.result as old_result,
-            task.error as old_error
+    with locked as materialized (
+        select found.*, given.state, given.result, given.error, given.ending
         from unnest(p_ids, p_attempts, p_states, p_results, p_errors, p_endings)
             as given (id, attempt, state, result, error, ending)
-        join tally.task on task.id = given.id
         cross join lateral (
-            select case when task.cancel_requested_at is null then given.state else 'CANCELED' end as state
-        ) as ending
-        where task.id = any (v_locked)
+            select
+                task.id,
+                task.claimed_by is not distinct from p_dispatcher and task.attempt = given.attempt as mine,
+                task.state = 'RUNNING' as is_running,
+                task.cancel_requested_at is not null as is_canceled
+            from tally.task
+            where task.id = given.id
+            for update skip locked
+        ) as found
     ),
     written as (
         update tally.task
-        set state = outcome.state,
-            result = outcome.result,
-            error = outcome.error,
+        set state = case when locked.is_canceled then 'CANCELED' else locked.state end,
+            result = case when locked.state = 'SUCCEEDED' and not locked.is_canceled then locked.result end,
+            error = case
+                when locked.is_canceled or locked.state = 'CANCELED'
+                    then jsonb_build_object('reason', 'canceled', 'detail', locked.ending)
+                else locked.error
+            end,
             finished_at = clock_timestamp()
-        from outcome
-        where task.id = outcome.id and outcome.mine and outcome.old_state = 'RUNNING'
+        from locked
+        where task.id = locked.id and locked.mine and locked.is_running
         returning task.id
     )
     select
+        (select array_agg(locked.id) from locked),
+        (select array_agg(written.id) from written)
+    into v_locked, v_written;
+
+    return query select written.id, 'written' from unnest(v_written) as written (id);
+    if cardinality(v_written) = cardinality(p_ids) then
+        return;
+    end if;
+
+    return query
+    select
         given.id,
         case
-            when written.id is not null then 'written'
-            when outcome.id is null and exists (select from tally.task where task.id = given.id) then 'locked'
-            when outcome.mine
-                and outcome.old_state = outcome.state
-                and outcome.old_result is not distinct from outcome.result
-                and outcome.old_error is not distinct from outcome.error then 'yours already'
+            when task.id is not null and task.id not in (select unnest(v_locked)) then 'locked'
+            when task.claimed_by = p_dispatcher
+                and task.attempt = given.attempt
+                and task.state = ending.state
+                and task.result is not distinct from case when ending.state = 'SUCCEEDED' then given.result end
+                and task.error is not distinct from case
+                    when ending.state = 'CANCELED'
+                        then jsonb_build_object('reason', 'canceled', 'detail', given.ending)
+                    else given.error
+                end then 'yours already'
             else 'late'
         end
-    from unnest(p_ids) as given (id)
-    left join outcome on outcome.id = given.id
-    left join written on written.id = given.id;
+    from unnest(p_ids, p_attempts, p_states, p_results, p_errors, p_endings)
+        as given (id, attempt, state, result, error, ending)
+    left join tally.task on task.id = given.id
+    cross join lateral (
+        select case when task.cancel_requested_at is null then given.state else 'CANCELED' end as state
+    ) as ending
+    where given.id not in (select unnest(v_written));
 end
 $$;

@@ -3,10 +3,15 @@ create or replace function tally.open_count(p_queue text)
 returns bigint
 language plpgsql
 stable
+set plan_cache_mode = force_generic_plan
+set enable_seqscan = off
+set jit = off
 as $$
 begin
     return (
-        select count(*) from tally.task where task.queue = p_queue and task.state in ('QUEUED', 'RUNNING')
+        select
+            (select count(*) from tally.task where task.queue = p_queue and task.state = 'QUEUED')
+            + (select count(*) from tally.task where task.queue = p_queue and task.state = 'RUNNING')
     );
 end
 $$;

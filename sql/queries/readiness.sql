@@ -1,8 +1,6 @@
 -- What readiness reports, as one JSON document: dispatchers that have not stopped, with what troubles them;
--- queues with their open counts; how full the instance's notification queue is (0 to 1). Once more than a
--- thousandth of that is in use, also who may be holding it: the sessions whose transactions have been open longest.
--- A notification stays until every session that listens has read it, and none reads in the middle of a transaction.
--- Who is in one is seen by the locks, whoever asks; name, state and time of others only as far as the role may.
+-- queues with their open counts; how full the instance's notification queue is (0 to 1), and who may be holding it;
+-- who has held dead rows back for a minute and more. The service is ready all the same: these threaten it.
 select row_to_json(report)::text
 from (
     select
@@ -30,23 +28,22 @@ from (
             ) as counted
         ) as queues,
         notifications.usage as notification_queue_usage,
-        case when notifications.usage > 0.001 then (
+        (
             select coalesce(json_agg(row_to_json(holder) order by holder.since, holder.pid), '[]')
             from (
                 select
-                    activity.pid, activity.application_name,
-                    activity.usename as user, activity.datname as database,
-                    tally.utc_text(activity.xact_start) as since,
-                    activity.state
-                from pg_locks as own_transaction
-                join pg_stat_activity as activity on activity.pid = own_transaction.pid
-                where own_transaction.locktype = 'virtualxid'
-                    and own_transaction.mode = 'ExclusiveLock'
-                    and own_transaction.pid <> pg_backend_pid()
-                    and activity.datname is not null
-                order by activity.xact_start, activity.pid
-                limit 5
+                    pid, application_name, "user", database, tally.utc_text(since) as since, state, query
+                from tally.notification_queue_holders('0')
             ) as holder
-        ) else '[]' end as notification_queue_holders
+        ) as notification_queue_holders,
+        (
+            select coalesce(json_agg(row_to_json(holder) order by holder.transactions desc), '[]')
+            from (
+                select
+                    pid, application_name, "user", database, tally.utc_text(since) as since, state,
+                    transactions, query
+                from tally.snapshot_holders('1 minute')
+            ) as holder
+        ) as snapshot_holders
     from (select pg_notification_queue_usage() as usage) as notifications
 ) as report

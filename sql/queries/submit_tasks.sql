@@ -1,5 +1,5 @@
 -- Admission's one call: per submission, in order, the verdict and the id, token and document of its task.
 select submitted.verdict, submitted.id, submitted.row_token, submitted.document
 from tally.submit_tasks(
-    %(queue)s, %(tokens)s::uuid[], %(kinds)s::text[], %(inputs)s::jsonb[], %(keys)s::text[], %(key_wait_ms)s, %(notify)s
+    %(queue)s, %(tokens)s::uuid[], %(kinds)s::text[], %(inputs)s::jsonb[], %(keys)s::text[], %(key_wait_ms)s, %(notify)s, false
 ) as submitted

@@ -37,6 +37,7 @@ class Attended:
         self.name = self.reached.name("session")
         self.inbox = Inbox()
         self.canceled: SimpleQueue[list[int]] = SimpleQueue()
+        self.hints: list[int] = []
         self.turns = 0
         self.may_beat = True
         self.trouble: str | None = None
@@ -48,6 +49,7 @@ class Attended:
             "default",
             rhythm,
             self.inbox,
+            hint=self.hints.append,
             cancel=self._cancel,
             turn=self._turn,
             may_beat=lambda: self.may_beat,

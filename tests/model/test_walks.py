@@ -28,7 +28,7 @@ REMOVALS: Final = {
     "leave count": ("leave_dispatcher", "v_left > 0", "false"),
     "condemn lock": ("condemn_dispatcher", "for update", "for key share"),
     "condemn beat": ("condemn_dispatcher", "v_beat <> p_beat", "false"),
-    "finish running": ("finish_tasks", "outcome.mine and outcome.old_state = 'RUNNING'", "outcome.mine"),
+    "finish running": ("finish_tasks", "locked.mine and locked.is_running", "locked.mine"),
     "finish holder": ("finish_tasks", "task.claimed_by is not distinct from p_dispatcher and", ""),
     "lose running": ("fail_lost_tasks", "and task.state = 'RUNNING'", ""),
 }

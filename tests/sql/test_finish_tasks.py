@@ -281,3 +281,25 @@ def test_a_stranger_cannot_finish(database: Database) -> None:
     claim(connection, register(connection))
 
     assert finish(connection, uuid4(), succeeded(task)) == {task: "late"}
+
+
+def test_each_row_of_a_mixed_batch_has_its_own_verdict(database: Database) -> None:
+    connection, holder = database.connect(), database.connect()
+    dispatcher = register(connection)
+    already, held, canceled, new, queued = submit_all(connection, 5)
+    claim(connection, dispatcher, free=4)
+    finish(connection, dispatcher, succeeded(already))
+    cancel(connection, canceled)
+
+    with holder.transaction():
+        holder.execute("select from tally.task where id = %s for update", (held,))
+        verdicts = finish(connection, dispatcher, *map(succeeded, (already, held, canceled, new, queued, 404)))
+
+    assert verdicts == {
+        already: "yours already",
+        held: "locked",
+        canceled: "written",
+        new: "written",
+        queued: "late",
+        404: "late",
+    }

@@ -1,0 +1,1 @@
+select tally.remove_dispatchers(%(keep)s, %(limit)s)

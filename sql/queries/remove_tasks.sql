@@ -1,0 +1,1 @@
+select removed.verdict from tally.remove_tasks(%(ids)s, %(keep)s) as removed
