@@ -12,7 +12,6 @@ midst of the round.
 import json
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from operator import itemgetter
 from typing import Final
 
@@ -111,7 +110,7 @@ class Claims:
         ((may_go_on, current),) = self._caller.call("current_claim", id=claim.id, attempt=claim.attempt)
         if not may_go_on:
             raise Condemned("stopped before a claim was begun")
-        return replace(claim, known_at=asked_at) if current else None
+        return claim._replace(known_at=asked_at) if current else None
 
     def _claim(self, free: int, only: list[int] | None = None) -> list[Claim]:
         self._caller.ready()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Any
 
-from dispatcher.kinds import Body, Canceled, Context, Failed
+from dispatcher.kinds import Body, Cancel, Canceled, Context, Failed
 from dispatcher.messages import Claim, Ending, Outcome
 from sql.documents import BrokenRule, encode, read, storable_text
 from sql.states import TaskState
@@ -25,7 +25,7 @@ class Limits:
     max_detail_bytes: int
 
 
-def run_body(claim: Claim, cancel: Event, kinds: Mapping[str, Body], limits: Limits) -> Outcome:
+def run_body(claim: Claim, cancel: Cancel | Event, kinds: Mapping[str, Body], limits: Limits) -> Outcome:
     """Run the body of a claim to its end, unless a cancel was accepted before it began."""
     if cancel.is_set():
         return failed(claim, "canceled before it began", None, limits, Ending.NOT_STARTED)
@@ -43,7 +43,7 @@ def run_body(claim: Claim, cancel: Event, kinds: Mapping[str, Body], limits: Lim
     return _returned(claim, result, limits)
 
 
-def raised(claim: Claim, error: BaseException, cancel: Event, limits: Limits) -> Outcome:
+def raised(claim: Claim, error: BaseException, cancel: Cancel | Event, limits: Limits) -> Outcome:
     """Return the outcome of a body that raised, or at whose thread something was thrown before it was heard."""
     try:
         return _raised(claim, error, cancel, limits)
@@ -67,7 +67,7 @@ def _returned(claim: Claim, result: object, limits: Limits) -> Outcome:
     return Outcome(claim, TaskState.SUCCEEDED, text, None, Ending.RETURNED)
 
 
-def _raised(claim: Claim, error: BaseException, cancel: Event, limits: Limits) -> Outcome:
+def _raised(claim: Claim, error: BaseException, cancel: Cancel | Event, limits: Limits) -> Outcome:
     if isinstance(error, Canceled) and cancel.is_set():
         return failed(claim, "task raised Canceled", None, limits, Ending.STOPPED)
     if isinstance(error, Failed):

@@ -12,7 +12,7 @@ of a cancel.
 
 import importlib
 from collections.abc import Callable
-from threading import Event
+from threading import Event, Lock
 from typing import Any, Final, Protocol, TypeAlias
 
 from sql.documents import Json
@@ -32,10 +32,40 @@ class DuplicateKind(Exception):
     """Two functions are declared for one kind."""
 
 
+class Cancel:
+    """Has a cancel been accepted? As a `threading.Event`, which is made only where somebody waits.
+
+    Hardly a body does, and an event costs more than all else that a claim takes in this process.
+    """
+
+    __slots__ = ("_event", "_is_set")
+
+    _making: Final = Lock()
+
+    def __init__(self) -> None:
+        self._is_set = False
+        self._event: Event | None = None
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+        # Who makes the event after this line was passed looks at the flag before it waits.
+        if self._event is not None:
+            self._event.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until it is set, at most so long; return whether it is."""
+        with self._making:
+            event = self._event = self._event or Event()
+        return self._is_set or event.wait(seconds)
+
+
 class Context:
     """What a body may ask of the dispatcher that runs it."""
 
-    def __init__(self, task_id: int, attempt: int, cancel: Event) -> None:
+    def __init__(self, task_id: int, attempt: int, cancel: Cancel | Event) -> None:
         self.task_id: Final = task_id
         self.attempt: Final = attempt
         self._cancel = cancel

@@ -10,15 +10,17 @@ round: the first lane never waits for it.
 import json
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import Event
 from typing import Final, TypeVar
 
 from tenacity import RetryError
 
-from dispatcher.messages import Ending, Outcome, Refusal, Report, Verdict
+from dispatcher.messages import VERDICTS, Ending, Outcome, Refusal, Report, Verdict
 from dispatcher.retry import is_read_only, is_timeout, terminal_write
 from dispatcher.sessions import Caller
+from sql.arrays import array, numbers
 from sql.connect import FIRST_BACKOFF_SECONDS
 from sql.errors import AlreadyTerminal, ClaimedAfterAll, Condemned, NotFound, RowRefused, TallyError
 from sql.states import TaskState
@@ -63,12 +65,21 @@ class FirstLane:
 
     def _write(self, batch: list[Outcome]) -> None:
         try:
+            # To be ready for the next tries costs more than the first one, which is nearly always the last.
+            self._try(batch)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is tried again
+            log.warning("write.failed tries=1 error=%s", error)
+            if not self._give_up.wait(FIRST_BACKOFF_SECONDS):
+                self._write_again(batch)
+        if batch:
+            log.warning("outcomes.given_up tasks=%s", [outcome.id for outcome in batch])
+
+    def _write_again(self, batch: list[Outcome]) -> None:
+        with suppress(RetryError):
             for attempt in terminal_write(self._give_up):
                 with attempt:
                     batch += taken(self._finished)
                     self._try(batch)
-        except RetryError:
-            log.warning("outcomes.given_up tasks=%s", [outcome.id for outcome in batch])
 
     def _try(self, batch: list[Outcome]) -> None:
         """Write all of the batch; raises while the world is away, with what is unwritten left in it."""
@@ -99,12 +110,14 @@ class FirstLane:
             self._pass_on(batch.pop())
 
     def _settle(self, batch: list[Outcome], verdicts: dict[int, str]) -> None:
+        written: list[tuple[Report, Verdict]] = []
         for outcome in batch:
-            if verdicts[outcome.id] == LOCKED:
+            verdict = verdicts[outcome.claim.id]
+            if verdict == LOCKED:
                 self._pass_on(outcome)
-        self._acknowledge(
-            [(outcome, Verdict(verdicts[outcome.id])) for outcome in batch if verdicts[outcome.id] != LOCKED]
-        )
+            else:
+                written.append((outcome, VERDICTS[verdict]))
+        self._acknowledge(written)
 
 
 class SecondLane:
@@ -189,7 +202,7 @@ class SecondLane:
             verdict = finish(self._caller, [report])[report.id]
         if verdict == LOCKED:
             raise Locked(report.id)
-        return Verdict(verdict)
+        return VERDICTS[verdict]
 
     def _is_storable(self, outcome: Outcome) -> bool:
         try:
@@ -210,12 +223,12 @@ def finish(caller: Caller, batch: list[Outcome]) -> dict[int, str]:
     """Write outcomes in one call and return finish_tasks' verdict for each task id."""
     rows = caller.call(
         "finish_tasks",
-        ids=[outcome.id for outcome in batch],
-        attempts=[outcome.claim.attempt for outcome in batch],
-        states=[str(outcome.state) for outcome in batch],
-        results=[outcome.result for outcome in batch],
-        errors=[outcome.error for outcome in batch],
-        endings=[str(outcome.ending) for outcome in batch],
+        ids=numbers([outcome.claim.id for outcome in batch]),
+        attempts=numbers([outcome.claim.attempt for outcome in batch]),
+        states=array([outcome.state for outcome in batch]),
+        results=array([outcome.result for outcome in batch]),
+        errors=array([outcome.error for outcome in batch]),
+        endings=array([outcome.ending for outcome in batch]),
     )
     return dict(rows)
 

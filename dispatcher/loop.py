@@ -36,6 +36,10 @@ log = logging.getLogger("tally.loop")
 CONDEMNED_WAIT_SECONDS: Final = 0.1
 LONGEST_WAIT_SECONDS: Final = 1.0
 
+FEWEST_AT_ONCE: Final = 64
+"""Many slots are claimed for by halves: one half's tasks are claimed while the other's outcomes are written. Where so
+many fit into one claim, another call would cost more than that saves."""
+
 
 @dataclass(frozen=True, slots=True)
 class Times:
@@ -128,7 +132,7 @@ class Loop:
             if isinstance(report, Refusal):
                 self._claims.forget(report.id)
             tell(report, verdict)
-        self._slots.release(report.id for report, _ in written)
+        self._slots.release([report.id for report, _ in written])
         self._inbox.put(Word.SLOT_FREED)
 
     def _hear(self, message: Message) -> None:
@@ -192,7 +196,8 @@ class Loop:
             self._recovered()
 
     def _claim(self) -> None:
-        for taken in self._claims.take(self._slots.free):
+        most = max(self._slots.half, FEWEST_AT_ONCE)
+        for taken in self._claims.take(min(self._slots.free, most)):
             self._turn()
             if isinstance(taken, Refusal):
                 self._slots.hold(taken.id)

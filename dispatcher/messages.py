@@ -5,13 +5,12 @@ from enum import Enum, StrEnum
 from queue import Empty, SimpleQueue
 from threading import Lock
 from time import monotonic
-from typing import TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from sql.states import TaskState
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(NamedTuple):
     """A task that this dispatcher holds."""
 
     id: int
@@ -35,8 +34,7 @@ class Ending(StrEnum):
     STILL_RUNNING = "still running"
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a claim ended in, unless a cancel was accepted. `result` and `error` are JSON texts."""
 
     claim: Claim
@@ -69,6 +67,9 @@ class Verdict(StrEnum):
     ALREADY = "yours already"
     LATE = "late"
     DROPPED = "dropped"
+
+
+VERDICTS: Final = {str(verdict): verdict for verdict in Verdict}
 
 
 class Word(Enum):

@@ -58,14 +58,15 @@ def tell(report: Report, verdict: Verdict) -> None:
         )
     else:
         level = logging.DEBUG if report.state is TaskState.SUCCEEDED else logging.INFO
-        log.log(
-            level,
-            "task.finished task=%d attempt=%d kind=%s state=%s ending=%s verdict=%s error=%s",
-            report.id,
-            report.claim.attempt,
-            report.claim.kind,
-            report.state,
-            report.ending,
-            verdict,
-            report.error,
-        )
+        if log.isEnabledFor(level):
+            log.log(
+                level,
+                "task.finished task=%d attempt=%d kind=%s state=%s ending=%s verdict=%s error=%s",
+                report.id,
+                report.claim.attempt,
+                report.claim.kind,
+                report.state,
+                report.ending,
+                verdict,
+                report.error,
+            )

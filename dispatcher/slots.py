@@ -5,20 +5,25 @@ one (`start`), so does a refusal that is being written (`hold`), and only `relea
 became of the task is acknowledged. Bodies run on as many daemon threads. Slots know no SQL: what a body ended in
 goes to `on_end`, and a claim that lay here too long to be sure of goes to `on_unsure` instead of starting.
 
+Claims wait in one line, and whoever is awake takes the next: short bodies run in a row on one thread, for which nobody
+else has to wake. A thread rings for another where a claim waits behind the body that it is about to run, unless one was
+rung for and has not come yet. So whatever waits is looked at as soon as a thread is free, however long the others take,
+and however many claims come, one thread at a time is on its way.
+
 A body may have a timer throw into its thread, and that may come too late: after the body, or at the slot while it
 waits. Each step of a slot can therefore be done again, and what is thrown between two of them ends neither the slot nor
 the claim that it has in hand.
 """
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
-from queue import SimpleQueue
-from threading import Event, Lock, Thread, get_ident
+from threading import Lock, Thread, get_ident
 
 from dispatcher.clock import clock_with_sleep
 from dispatcher.endings import Limits, raised, run_body
-from dispatcher.kinds import Body
+from dispatcher.kinds import Body, Cancel
 from dispatcher.messages import Claim, Outcome
 
 log = logging.getLogger("tally.slots")
@@ -31,7 +36,7 @@ class _Held:
 
     def __init__(self, claim: Claim) -> None:
         self.claim = claim
-        self.cancel = Event()
+        self.cancel = Cancel()
         self.thread: int | None = None
         self.outcome: Outcome | None = None
         self.ended = False
@@ -61,7 +66,12 @@ class Slots:
         self._held: dict[int, _Held | None] = {}
         self._gave_up = False
         self._lock = Lock()
-        self._work: SimpleQueue[_Held] = SimpleQueue()
+        self._waiting: deque[_Held] = deque()
+        # For the interpreter one step takes a claim and has it in hand: what is thrown cannot fall between the two.
+        self._arriving = iter(self._waiting.popleft, None)
+        self._bell = Lock()
+        self._bell.acquire()
+        self._rung = False
         for number in range(count):
             Thread(target=self._run, name=f"slot-{number}", daemon=True).start()
 
@@ -71,6 +81,10 @@ class Slots:
     @property
     def free(self) -> int:
         return self._count - len(self._held)
+
+    @property
+    def half(self) -> int:
+        return (self._count + 1) // 2
 
     @property
     def busy(self) -> int:
@@ -85,7 +99,8 @@ class Slots:
                 self._held[claim.id] = held
             held.claim = claim
             if not self._gave_up:
-                self._work.put(held)
+                self._waiting.append(held)
+                self._ring()
 
     def hold(self, task_id: int) -> None:
         """Take a slot for a task that runs no body."""
@@ -131,7 +146,6 @@ class Slots:
         return [(held.claim, held.thread is not None) for held in left]
 
     def _run(self) -> None:
-        arriving = iter(self._work.get, None)
         hand: list[_Held] = []
         thrown: BaseException | None = None
         while True:
@@ -141,17 +155,40 @@ class Slots:
                         self._go_on(hand[0], thrown)
                         hand.clear()
                     thrown = None
-                    # One step for the interpreter: what is thrown cannot fall between taking a claim and having it.
-                    hand.extend(islice(arriving, 1))
-                    self._run_one(hand[0])
-                    hand.clear()
+                    self._run_what_waits(hand)
+                    self._bell.acquire()
             except BaseException as error:  # noqa: BLE001 - thrown at this thread, by whatever ran or runs in the process
                 thrown = error
+
+    def _ring(self) -> None:
+        """Wake a thread, unless one is on its way; with the lock held."""
+        if not self._rung:
+            # Something thrown between the two lines leaves a thread woken for nothing; the other way round, none.
+            if self._bell.locked():
+                self._bell.release()
+            self._rung = True
+
+    def _run_what_waits(self, hand: list[_Held]) -> None:
+        with self._lock:
+            self._rung = False
+        while self._take(hand):
+            self._run_one(hand[0])
+            hand.clear()
+
+    def _take(self, hand: list[_Held]) -> bool:
+        try:
+            hand.extend(islice(self._arriving, 1))
+        except IndexError:
+            # There was none; or this very error was thrown at us just after we took one.
+            return bool(hand)
+        return True
 
     def _run_one(self, held: _Held) -> None:
         with self._lock:
             if held.ended or held.thread is not None:
                 return
+            if self._waiting:
+                self._ring()
             sure = self._clock() - held.claim.known_at <= self._sure_seconds
             if sure:
                 held.thread = get_ident()

@@ -1,14 +1,11 @@
 """The built-in kind `text.stats`: words, bytes and runes of a text, as `wc -w -c -m` counts them in UTF-8."""
 
-import re
 from typing import Any, Final
 
 from dispatcher.kinds import Context, Failed, task
 
-# Unicode's White_Space property. str.split() also separates at U+001C to U+001F, which do not have it, and so
-# does a regular expression's \s.
-WHITE_SPACE: Final = "\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
-_WORD: Final = re.compile(f"[^{WHITE_SPACE}]+")
+NOT_WHITE_SPACE: Final = "\x1c\x1d\x1e\x1f"
+"""Where str.split() separates and Unicode's property White_Space does not."""
 
 
 def declare(max_words: int) -> None:
@@ -20,7 +17,13 @@ def declare(max_words: int) -> None:
         text = input.get("text")
         if not isinstance(text, str) or len(input) != 1:
             raise Failed('text.stats takes {"text": string} and nothing else')
-        words = sum(1 for _ in _WORD.finditer(text))
+        words = _words(text)
         if words > max_words:
             raise Failed(f"text has {words} words, the limit is {max_words}")
         return {"words": words, "bytes": len(text.encode()), "runes": len(text)}
+
+
+def _words(text: str) -> int:
+    for character in NOT_WHITE_SPACE:
+        text = text.replace(character, "x")
+    return len(text.split())

@@ -71,8 +71,8 @@ def encode(value: object, *, max_depth: int = MAX_DEPTH, max_bytes: int = MAX_BY
     """Return a value as JSON text that jsonb takes. Raises `BrokenRule`, and nothing else."""
     try:
         check(value, max_depth=max_depth, max_bytes=max_bytes)
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        size = len(text.encode("utf-8"))
+        text = "null" if value is None else _ENCODER.encode(value)
+        size = len(text) if text.isascii() else len(text.encode("utf-8"))
     except BrokenRule:
         raise
     except Exception as error:
@@ -88,7 +88,6 @@ def check(value: object, *, max_depth: int = MAX_DEPTH, max_bytes: int = MAX_BYT
     _Walk(max_depth, max_bytes).visit(value, 0)
 
 
-@dataclass(slots=True)
 class _Walk:
     """One walk over a value. The place of a fault is put together only when there is one, on the way back up.
 
@@ -97,42 +96,51 @@ class _Walk:
     times over would take for ever, and a mebibyte of `1e308` would come back as fifty.
     """
 
-    max_depth: int
-    max_bytes: int
-    least_bytes: int = 0
+    __slots__ = ("bytes_left", "max_bytes", "max_depth")
+
+    def __init__(self, max_depth: int, max_bytes: int) -> None:
+        self.max_depth = max_depth
+        self.max_bytes = max_bytes
+        self.bytes_left = max_bytes
 
     def visit(self, item: object, depth: int) -> None:
-        self._count(1)
-        match item:
-            case None | bool():
-                return
-            case str():
-                self._text(item)
-            case int():
-                if not _LOWEST <= item <= _HIGHEST:
-                    raise BrokenRule("", "an integer outside 64 bits")
-            case float():
-                if not math.isfinite(item):
-                    raise BrokenRule("", "a number that is not finite")
-                self._count(abs(int(math.log10(abs(item)))) if item else 0)
-            case dict() | list() | tuple():
-                if depth >= self.max_depth:
-                    raise BrokenRule("", f"nested more than {self.max_depth} deep")
-                self._children(item, depth + 1)
-            case _Broken(rule, key):
-                raise BrokenRule("" if key is None else _pointer(key), rule)
-            case _:
-                raise BrokenRule("", f"{type(item).__name__} is not a JSON value")
+        self.bytes_left -= 1
+        if self.bytes_left < 0:
+            raise self._too_large()
+        # In the order in which they are frequent: this is asked of every value that comes in or goes out.
+        if isinstance(item, str):
+            self._text(item)
+        elif item is None or item is True or item is False:
+            return
+        elif isinstance(item, int):
+            if not _LOWEST <= item <= _HIGHEST:
+                raise BrokenRule("", "an integer outside 64 bits")
+        elif isinstance(item, float):
+            if not math.isfinite(item):
+                raise BrokenRule("", "a number that is not finite")
+            self.bytes_left -= abs(int(math.log10(abs(item)))) if item else 0
+            if self.bytes_left < 0:
+                raise self._too_large()
+        elif isinstance(item, (dict, list, tuple)):
+            if depth >= self.max_depth:
+                raise BrokenRule("", f"nested more than {self.max_depth} deep")
+            self._children(item, depth + 1)
+        elif isinstance(item, _Broken):
+            raise BrokenRule("" if item.key is None else _pointer(item.key), item.rule)
+        else:
+            raise BrokenRule("", f"{type(item).__name__} is not a JSON value")
 
     def _children(self, item: dict[Any, Any] | list[Any] | tuple[Any, ...], depth: int) -> None:
         place: object = None
-        children: Iterable[tuple[object, object]] = enumerate(item)
+        children: Iterable[tuple[object, object]]
         if isinstance(item, dict):
             for name in item:
                 if not isinstance(name, str):
                     raise BrokenRule("", f"a key of type {type(name).__name__}, only strings are JSON keys")
                 self._text(name)
             children = item.items()
+        else:
+            children = enumerate(item)
         try:
             for place, child in children:  # noqa: B007 - named in the handler
                 self.visit(child, depth)
@@ -140,7 +148,9 @@ class _Walk:
             raise BrokenRule(_pointer(place) + error.pointer, error.rule) from None
 
     def _text(self, text: str) -> None:
-        self._count(len(text))
+        self.bytes_left -= len(text)
+        if self.bytes_left < 0:
+            raise self._too_large()
         if "\0" in text:
             raise BrokenRule("", "the character U+0000")
         if not text.isascii():
@@ -149,10 +159,8 @@ class _Walk:
             except UnicodeEncodeError:
                 raise BrokenRule("", "a lone surrogate") from None
 
-    def _count(self, least_bytes: int) -> None:
-        self.least_bytes += least_bytes
-        if self.least_bytes > self.max_bytes:
-            raise BrokenRule("", f"more than {self.max_bytes} bytes of JSON")
+    def _too_large(self) -> BrokenRule:
+        return BrokenRule("", f"more than {self.max_bytes} bytes of JSON")
 
 
 def storable_text(text: str, max_bytes: int) -> str:
@@ -213,3 +221,10 @@ _DECODER: Final = json.JSONDecoder(
     parse_constant=_constant,
 )
 _STORED: Final = json.JSONDecoder(parse_int=_stored_integer)
+_ENCODER: Final = json.JSONEncoder(
+    ensure_ascii=False,
+    # A walk has been through it, within the limit of depth.
+    check_circular=False,
+    allow_nan=False,
+    separators=(",", ":"),
+)

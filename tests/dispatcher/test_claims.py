@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from itertools import combinations_with_replacement
 
 import pytest
@@ -94,7 +93,7 @@ def test_a_claim_is_what_its_row_says(database: Database, claimer: Claimer) -> N
     assert (claim.id, claim.attempt, claim.kind, claim.input) == (task, 1, "echo", '{"n": 0}')
     assert claim.known_at == claimer.clock.now
     claimer.clock.now += 10
-    assert claimer.claims.renewed(claim) == replace(claim, known_at=claimer.clock.now)
+    assert claimer.claims.renewed(claim) == claim._replace(known_at=claimer.clock.now)
 
 
 def test_a_claim_that_was_taken_away_is_not_current(database: Database, claimer: Claimer) -> None:

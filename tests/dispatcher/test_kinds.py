@@ -3,14 +3,15 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event, Timer
+from queue import SimpleQueue
+from threading import Thread, Timer
 from time import monotonic
 from typing import Any
 
 import pytest
 
 from dispatcher import Canceled, Context, task
-from dispatcher.kinds import KINDS, Body, DuplicateKind, load
+from dispatcher.kinds import KINDS, Body, Cancel, DuplicateKind, load
 
 
 @pytest.fixture(autouse=True)
@@ -113,7 +114,7 @@ def test_load_names_every_module_that_fails_and_why(modules: Path) -> None:
 
 
 def test_a_body_sees_which_task_it_runs() -> None:
-    context = Context(7, 2, Event())
+    context = Context(7, 2, Cancel())
 
     assert (context.task_id, context.attempt, context.cancel_requested) == (7, 2, False)
     context.raise_if_canceled()
@@ -121,7 +122,7 @@ def test_a_body_sees_which_task_it_runs() -> None:
 
 
 def test_a_body_sees_that_its_cancel_was_accepted() -> None:
-    cancel = Event()
+    cancel = Cancel()
     context = Context(7, 1, cancel)
 
     cancel.set()
@@ -132,7 +133,7 @@ def test_a_body_sees_that_its_cancel_was_accepted() -> None:
 
 
 def test_sleep_ends_early_by_raising_when_a_cancel_is_accepted() -> None:
-    cancel = Event()
+    cancel = Cancel()
     soon = Timer(0.02, cancel.set)
     soon.start()
     began = monotonic()
@@ -145,7 +146,7 @@ def test_sleep_ends_early_by_raising_when_a_cancel_is_accepted() -> None:
 
 
 def test_sleep_after_an_accepted_cancel_does_not_begin() -> None:
-    cancel = Event()
+    cancel = Cancel()
     cancel.set()
 
     with pytest.raises(Canceled):
@@ -153,4 +154,31 @@ def test_sleep_after_an_accepted_cancel_does_not_begin() -> None:
 
 
 def test_sleep_without_a_cancel_just_returns() -> None:
-    Context(7, 1, Event()).sleep(0.001)
+    Context(7, 1, Cancel()).sleep(0.001)
+
+
+def test_everybody_who_waits_for_a_cancel_is_told() -> None:
+    cancel = Cancel()
+    told: SimpleQueue[bool] = SimpleQueue()
+    waiting = [Thread(target=lambda: told.put(cancel.wait(20))) for _ in range(4)]
+    for thread in waiting:
+        thread.start()
+
+    cancel.set()
+
+    for thread in waiting:
+        thread.join(10)
+    assert [told.get(timeout=1) for _ in waiting] == [True] * 4
+    assert cancel.wait(20)
+
+
+def test_a_cancel_that_races_with_who_begins_to_wait_is_never_missed() -> None:
+    for _ in range(300):
+        cancel = Cancel()
+        told: SimpleQueue[bool] = SimpleQueue()
+        waiting = Thread(target=lambda told=told, cancel=cancel: told.put(cancel.wait(20)))
+        waiting.start()
+        cancel.set()
+
+        assert told.get(timeout=10)
+        waiting.join(10)

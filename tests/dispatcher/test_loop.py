@@ -126,6 +126,20 @@ def test_what_is_queued_is_run_and_a_signal_ends_the_loop_with_0(database: Datab
     assert database.value("select stopped_why from tally.dispatcher") == "left"
 
 
+def test_many_slots_are_claimed_for_by_halves(
+    database: Database, looped: Looped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dispatcher.loop.FEWEST_AT_ONCE", 1)
+    calls.submit_all(database.connect(), 4)
+    database.execute("update tally.task set kind = 'sleep'")
+    with looped.runs():
+        wait_until(lambda: looped.slots.free == 0, "its slots are full")
+
+        claims = database.rows("select claim_number, count(*) from tally.task group by claim_number order by 1")
+
+    assert [count for _, count in claims] == [2, 2]
+
+
 def test_a_full_loop_that_is_woken_by_name_passes_it_on(database: Database) -> None:
     looped = Looped(database, registered(database), replace(TIMES, sweep=timedelta(days=1)))
     clerk, ears = database.connect(), database.connect()

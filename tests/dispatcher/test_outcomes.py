@@ -99,7 +99,20 @@ def test_what_finishes_together_is_written_together(database: Database, writer: 
 
 
 def test_any_json_value_is_stored_as_it_is(database: Database, writer: Writer) -> None:
-    results = ["null", "false", '"null"', "[]", '"{,}"', '"\\\\\\""', '{"a": 1e300}', '"é"']
+    results = [
+        "null",
+        "false",
+        '"null"',
+        '"NULL"',
+        '" a, b "',
+        "[]",
+        "{}",
+        '"\\u001f\\n"',
+        '"{,}"',
+        '"\\\\\\""',
+        '{"a": 1e300}',
+        '"é"',
+    ]
     tasks = claimed(database, writer.dispatcher, len(results))
     writer.put(*map(succeeded, tasks, results))
 

@@ -2,6 +2,7 @@
 
 import ctypes
 import random
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -96,6 +97,46 @@ def test_as_many_bodies_run_at_once_as_there_are_slots(pool: Pool) -> None:
         pool.start(task, "wait")
 
     assert {pool.begun.get(timeout=10) for _ in range(3)} == {1, 2, 3}
+
+
+def test_a_body_that_blocks_keeps_no_claim_that_came_with_it_waiting() -> None:
+    pool = Pool(9)
+    for task in range(1, 9):
+        pool.start(task, "wait")
+    pool.start(9)
+
+    assert pool.next_outcome().id == 9
+    assert {pool.begun.get(timeout=10) for _ in range(9)} == set(range(1, 10))
+    pool.gate.set()
+
+
+def test_a_slot_that_was_kept_from_its_line_by_a_body_goes_on_with_it() -> None:
+    pool = Pool(1)
+    for task in (1, 2, 3):
+        pool.start(task, "wait")
+    assert pool.begun.get(timeout=10) == 1
+
+    pool.gate.set()
+
+    assert [pool.next_outcome().id for _ in range(3)] == [1, 2, 3]
+
+
+def test_short_bodies_run_in_a_row_on_few_threads() -> None:
+    threads: set[int] = set()
+    outcomes: SimpleQueue[Outcome] = SimpleQueue()
+
+    def short(input: dict[str, Any], context: Context) -> object:  # noqa: A002
+        threads.add(threading.get_ident())
+        return None
+
+    slots = Slots(200, {"short": short}, LIMITS, 60, on_end=outcomes.put, on_unsure=lambda _: None)
+    with undisturbed():
+        for task in range(200):
+            slots.start(a_claim(task, kind="short"))
+        for _ in range(200):
+            outcomes.get(timeout=20)
+
+    assert len(threads) < 10
 
 
 def test_a_refused_task_holds_a_slot_and_runs_no_body(pool: Pool) -> None:
@@ -205,7 +246,7 @@ def test_what_was_given_up_before_it_began_never_begins(caplog: pytest.LogCaptur
 
     pool.gate.set()
     wait_until(lambda: "body.unheard task=1" in caplog.text, "the first body has ended")
-    wait_until(pool.slots._work.empty, "the second claim was passed over")
+    wait_until(lambda: not pool.slots._waiting, "the second claim was passed over")
     assert is_empty(pool.begun)
 
 
@@ -284,6 +325,17 @@ def test_a_slot_outlives_an_exception_whose_class_cannot_be_read() -> None:
         slots.start(a_claim(task, kind="fail"))
 
     assert [outcomes.get(timeout=10).state for _ in range(2)] == ["FAILED", "FAILED"]
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """While inside, no thread is interrupted for another that wants to run."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(20)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def throw(thread: Thread) -> None:
@@ -368,6 +420,26 @@ def test_whenever_something_is_thrown_at_slots_every_claim_has_one_outcome_and_b
     assert {len(outcomes) for outcomes in ended.values()} == {1}
     begun = [pool.begun.get() for _ in range(pool.begun.qsize())]
     assert len(begun) == len(set(begun))
+    assert all(slot.is_alive() for slot in slots)
+
+
+def test_whatever_is_thrown_at_slots_no_claim_waits_behind_a_body() -> None:
+    before = slot_threads()
+    pool = Pool(4)
+    slots = list(slot_threads() - before)
+    for first in range(1, 900, 3):
+        pool.gate.clear()
+        for slot in random.choices(slots, k=random.randint(0, 4)):
+            throw(slot)
+        pool.start(first, "wait")
+        pool.start(first + 1)
+        pool.start(first + 2)
+        ended = {pool.next_outcome().id for _ in range(2)}
+        # What was thrown may have met the first one's body, which has ended then.
+        assert ended == {first + 1, first + 2} or first in ended
+        pool.gate.set()
+        ended.add(pool.next_outcome().id)
+        assert ended == {first, first + 1, first + 2}
     assert all(slot.is_alive() for slot in slots)
 
 
