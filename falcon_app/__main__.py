@@ -16,6 +16,7 @@ from time import monotonic
 
 from falcon_app.admission import Admission
 from falcon_app.app import create_admin_app, create_app
+from falcon_app.bulk_admission import BulkAdmission
 from falcon_app.listener import Listener, allowed_connections, bind
 from falcon_app.settings import WebSettings, web_settings
 from falcon_app.store import Store
@@ -103,10 +104,11 @@ def serve(url: str, settings: WebSettings, inbox: Inbox) -> int:
         inbox.put(Word.ENDED)
 
     admission = Admission(url, shared, on_end)
+    bulk = BulkAdmission(url, shared, admission.availability)
     store = Store(url, shared, admission.availability)
     public = Listener(
         "web",
-        create_app(admission, store, shared),
+        create_app(admission, bulk, store, shared),
         sockets[0],
         shared,
         threads=shared.request_threads,
@@ -131,11 +133,17 @@ def serve(url: str, settings: WebSettings, inbox: Inbox) -> int:
     fault = next_word(inbox) is Word.ENDED
     if fault:
         log.error("web.fault reason=a thread ended that should not have")
-    return _stop(settings, inbox, admission, store, public, admin) or int(fault)
+    return _stop(settings, inbox, admission, bulk, store, public, admin) or int(fault)
 
 
 def _stop(
-    settings: WebSettings, inbox: Inbox, admission: Admission, store: Store, public: Listener, admin: Listener
+    settings: WebSettings,
+    inbox: Inbox,
+    admission: Admission,
+    bulk: BulkAdmission,
+    store: Store,
+    public: Listener,
+    admin: Listener,
 ) -> int:
     """Answer what was asked and end every part; the last part of the drain's time is kept for the ending."""
     end_by = monotonic() + settings.shared.drain.total_seconds()
@@ -153,6 +161,7 @@ def _stop(
         return min(1.0, max(0.1, end_by - monotonic()))
 
     # Nobody is waiting for these any more: one that hangs, in connecting perhaps, ends with the process.
+    bulk.stop()
     admission.stop(left())
     admin.join(left())
     store.close(left())

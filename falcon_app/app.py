@@ -8,6 +8,8 @@ import falcon
 from falcon.constants import COMBINED_METHODS
 
 from falcon_app.admission import Admission
+from falcon_app.bulk import TaskBatch
+from falcon_app.bulk_admission import BulkAdmission
 from falcon_app.channels import DUE_SINCE
 from falcon_app.errors import MEDIA_TYPE, PROBLEMS, RETRY_AFTER_SECONDS, Problem, problem_body, problem_of
 from falcon_app.health import Health, Readiness
@@ -22,11 +24,12 @@ log = logging.getLogger("tally.web")
 App: TypeAlias = falcon.App[falcon.Request, falcon.Response]
 
 
-def create_app(admission: Admission, store: Store, settings: Settings) -> App:
+def create_app(admission: Admission, bulk: BulkAdmission, store: Store, settings: Settings) -> App:
     """Return the public API."""
     app = _bare_app(settings)
     app.router_options.converters["task"] = TaskId
     app.add_route("/tasks", Tasks(admission, settings))
+    app.add_route("/tasks/batch", TaskBatch(bulk, settings))
     app.add_route("/tasks/{task:task}", Task(store))
     app.add_route("/tasks/{task:task}/cancel", TaskCancel(store))
     return app

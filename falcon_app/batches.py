@@ -13,8 +13,9 @@ from falcon_app.errors import KeyInProgress, OutcomeUnknown
 from falcon_app.session import Session
 from falcon_app.settling import SETTLING_SECONDS, Settling
 from falcon_app.submissions import HeldKeys, Row, Submission, fail_all, without_time
-from falcon_app.transactions import abandon, bound_statements, commit, statement_limit
+from falcon_app.transactions import abandon, begin_with, commit, statement_limit
 from sql import statement
+from sql.arrays import array
 from sql.connect import Connection
 from sql.errors import (
     LOCK_NOT_AVAILABLE,
@@ -58,7 +59,7 @@ class Batches:
         self._settling = Settling(session, settings, availability)
 
     def admit(self, batch: list[Submission], connection: Connection) -> None:
-        """Write a batch in the open transaction, and answer every member, whatever happens."""
+        """Write a batch, in a transaction of its own, and answer every member, whatever happens."""
         try:
             self._admit(batch, connection, Manner())
         finally:
@@ -66,9 +67,8 @@ class Batches:
             fail_all(batch, OutcomeUnknown("admission failed", sqlstate="XX000"))
 
     def _admit(self, batch: list[Submission], connection: Connection, manner: Manner) -> None:
-        """Write a batch in the open transaction and answer its members; by halves what the database refuses."""
+        """Write a batch and answer its members; by halves what the database refuses."""
         if not batch:
-            abandon(connection)
             return
         deadline = min(submission.deadline for submission in batch) - ANSWER_SECONDS
         try:
@@ -96,21 +96,20 @@ class Batches:
     def _written(self, batch: list[Submission], connection: Connection, deadline: float, manner: Manner) -> list[Row]:
         """Write, and return a row for each member, not committed yet."""
         with connection.by(deadline), translated():
-            limit = statement_limit(self._settings.statement, deadline)
-            if limit < self._settings.statement:
-                bound_statements(connection, limit)
-            rows = connection.execute(
-                statement("queries/submit_tasks"),
+            rows = begin_with(
+                connection,
+                statement_limit(self._settings.statement, deadline),
+                statement("queries/admit_tasks"),
                 {
                     "queue": QUEUE,
-                    "tokens": [submission.token for submission in batch],
-                    "kinds": [submission.kind for submission in batch],
-                    "inputs": [submission.input for submission in batch],
-                    "keys": [submission.key for submission in batch],
+                    "tokens": array(str(submission.token) for submission in batch),
+                    "kinds": array(submission.kind for submission in batch),
+                    "inputs": array(submission.input for submission in batch),
+                    "keys": array(submission.key for submission in batch),
                     "key_wait_ms": manner.key_wait_ms,
                     "notify": manner.notify,
                 },
-            ).fetchall()
+            )
         return [Row(*row) for row in rows]
 
     def _recover(self, batch: list[Submission], error: TallyError, manner: Manner) -> None:
@@ -132,7 +131,7 @@ class Batches:
         try:
             # Never reconnects here: these were taken, and connecting may outlast their deadlines.
             self._availability.require()
-            connection = self._session.begin(min(submission.deadline for submission in rest) - ANSWER_SECONDS)
+            connection = self._session.connected()
         except TallyError as error:
             self._refuse(rest, error)
         else:

@@ -13,11 +13,15 @@ What waitress 3.0.2 does by itself, and why that is changed here:
 - A chunk's line and a trailer may be of any length, and are read from their start again with every packet. Now 400.
 - A request thread goes on with a client's next request before the answer is read, 16 MiB ahead, and then waits for the
   client to read. Now the next request waits, and no thread with it.
+- The head of an answer is sent by itself, and the I/O thread is woken after every answer, to listen to the client
+  again. Each costs a turn of the interpreter's lock. Now head and body leave together, and the client is listened to
+  all the time; the I/O thread is woken when there is something for it to do.
 - While a request thread is sending, its socket counts as writable for the I/O thread, which then turns in a loop, has
   nothing to do, and keeps the interpreter's lock from the very thread that it waits for. Now it looks again when
   that thread leaves something unsent.
 """
 
+import select
 import socket
 from time import monotonic
 from typing import Any, Final
@@ -103,6 +107,13 @@ class RequestTask(WSGITask):  # type: ignore[misc] # waitress has no types
     def get_environment(self) -> dict[str, Any]:
         return {**super().get_environment(), DUE_SINCE: self.channel.due_since}
 
+    def write(self, data: bytes) -> None:
+        self.channel.hold()
+        try:
+            super().write(data)
+        finally:
+            self.channel.let_go()
+
     def execute(self) -> None:
         channel = self.channel
         # Under the lock, a pipelined request that is being added is seen.
@@ -128,7 +139,10 @@ class Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
     """Since when the next request waits for a thread, or has one."""
     _is_lingering = False
     _is_sending = False
+    _held: list[bytes] | None = None
     _is_put_off = False
+    _is_early = False
+    """Has something arrived while a request was being answered? It is left unread until that is done."""
     _awaited: tuple[str, int] | None = None
     _awaited_since = 0.0
 
@@ -169,10 +183,29 @@ class Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
         self.handle_close()
 
     def service(self) -> None:
+        self.server.served.channel = self
         super().service()
+        self.server.served.channel = None
         self.answered += 1
 
+    def concerns_io(self) -> bool:
+        """Has the I/O thread something to do for this connection, once a request was answered?"""
+        was_early, self._is_early = self._is_early, False
+        return bool(was_early or self.total_outbufs_len or self.will_close or self.close_when_flushed)
+
+    def hold(self) -> None:
+        """Keep what is written, until `let_go` sends it in one piece."""
+        self._held = []
+
+    def let_go(self) -> None:
+        held, self._held = self._held, None
+        if held:
+            self.write_soon(b"".join(held))
+
     def write_soon(self, data: Any) -> int:
+        if self._held is not None:
+            self._held.append(data)
+            return len(data)
         self._is_sending = True
         try:
             return int(super().write_soon(data))
@@ -201,8 +234,26 @@ class Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
         if is_due:
             self.server.add_task(self)
 
+    def events(self) -> int:
+        """Return what the I/O thread waits for on this connection; asked at every turn, so the rule comes first.
+
+        A client being answered is listened to, as who stopped would have to be told when to go on.
+        """
+        if self.total_outbufs_len or self.will_close or self.close_when_flushed or self._is_early:
+            if self.writable():
+                return select.POLLOUT
+            return select.POLLIN if self.readable() else 0
+        return select.POLLIN
+
     def readable(self) -> bool:
-        return self._is_lingering or bool(super().readable())
+        is_being_answered = bool(self.requests) and not self._is_early
+        return self._is_lingering or is_being_answered or bool(super().readable())
+
+    def handle_read(self) -> None:
+        if self.requests and not self._is_lingering:
+            self._is_early = True
+        else:
+            super().handle_read()
 
     def received(self, data: bytes) -> bool:
         return True if self._is_lingering else bool(super().received(data))

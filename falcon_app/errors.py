@@ -41,13 +41,17 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
 
 
 class Problem(Exception):
-    """A request that is refused: a code of `PROBLEMS`, what is wrong, and the place as a JSON pointer."""
+    """A request that is refused: a code of `PROBLEMS`, what is wrong, and the place as a JSON pointer.
 
-    def __init__(self, code: str, detail: str, *, pointer: str | None = None) -> None:
+    `index` is the place, among the tasks of a request that submits many, of the one to blame.
+    """
+
+    def __init__(self, code: str, detail: str, *, pointer: str | None = None, index: int | None = None) -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
         self.pointer = pointer
+        self.index = index
 
 
 class Overloaded(TallyError):
@@ -108,4 +112,6 @@ def problem_body(problem: Problem) -> bytes:
     }
     if problem.pointer is not None:
         body["pointer"] = problem.pointer
+    if problem.index is not None:
+        body["index"] = problem.index
     return json.dumps(body).encode("ascii")

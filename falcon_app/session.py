@@ -22,23 +22,36 @@ class Session:
         self._settings = settings
         self._connection: Connection | None = None
 
-    def open(self) -> Connection:
-        """Open a transaction: proof that the server answers, before anything is taken. Raises `DatabaseAway`.
+    def ready(self) -> Connection:
+        """Return a connection whose server answers: it did a moment ago, or it is asked now. Raises `DatabaseAway`.
 
         A connection that was lost while nobody used it is replaced once, without a word.
         """
-        fresh = self._connection is None
+        connection = self._connection
+        if at_hand := self.at_hand():
+            return at_hand
         try:
-            return self.begin(monotonic() + PATIENCE.total_seconds())
+            return self._asked()
         except DatabaseLost as error:
             self.close()
-            if fresh or isinstance(error.__cause__, DeadlinePassed):
+            if connection is None or isinstance(error.__cause__, DeadlinePassed):
                 raise
-        return self.begin(monotonic() + PATIENCE.total_seconds())
+        return self._asked()
+
+    def at_hand(self) -> Connection | None:
+        """Return a connection whose server answered a moment ago, and has not left since."""
+        connection = self._connection
+        return connection if connection is not None and connection.has_answered_within(PATIENCE) else None
+
+    def _asked(self) -> Connection:
+        connection = self.connected()
+        with connection.by(monotonic() + PATIENCE.total_seconds()):
+            require_writable(connection)
+        return connection
 
     def begin(self, deadline: float) -> Connection:
         """Open a transaction on this connection, or on a new one when it was closed. Raises `DatabaseAway`."""
-        connection = self._connected()
+        connection = self.connected()
         with translated(), connection.by(deadline):
             abandon(connection)
             begin(connection, self._settings.statement)
@@ -49,7 +62,7 @@ class Session:
 
         And unless commits wait for a standby that does not confirm: each request would leave a server session waiting.
         """
-        connection = self._connected()
+        connection = self.connected()
         with translated(), connection.by(monotonic() + PATIENCE.total_seconds()):
             require_writable(connection)
             (stalls,) = connection.execute(statement("queries/replication_stalls")).fetchone() or (False,)
@@ -63,7 +76,8 @@ class Session:
             self._connection.close()
             self._connection = None
 
-    def _connected(self) -> Connection:
+    def connected(self) -> Connection:
+        """Return this connection, or a new one when it was closed. Raises `DatabaseAway`."""
         if self._connection is None or self._connection.closed:
             self._connection = connect(self._url, "tally-web admission", self._settings.connect)
             self._connection.patience = PATIENCE.total_seconds()

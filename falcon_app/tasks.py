@@ -8,12 +8,11 @@ from falcon.routing import BaseConverter
 
 from falcon_app.admission import Admission
 from falcon_app.errors import Problem
-from falcon_app.payloads import check_media_type, read_payload
+from falcon_app.payloads import is_key, read_body, read_payload
 from falcon_app.store import Store
 from sql.settings import Settings
 
 _ID: Final = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
-_KEY: Final = re.compile(r"[ -~]{1,255}", re.ASCII)
 
 
 class TaskId(BaseConverter):
@@ -34,27 +33,16 @@ class Tasks:
 
     def on_post(self, req: falcon.Request, resp: falcon.Response) -> None:
         key = _idempotency_key(req)
-        payload = read_payload(self._body(req), self._settings.max_depth, self._settings.max_body_bytes)
+        body = read_body(req, self._settings.max_body_bytes)
+        payload = read_payload(body, self._settings.max_depth, self._settings.max_body_bytes)
         document = self._admission.submit(payload.kind, payload.input, req.context.deadline, key)
         _answer(resp, falcon.HTTP_202, document)
         resp.set_header("Location", f"/tasks/{_id(document)}")
 
-    def _body(self, req: falcon.Request) -> bytes:
-        encoding = req.get_header("Content-Encoding")
-        if encoding is not None and encoding.lower() != "identity":
-            raise Problem("unsupported-media-type", "expected a body without Content-Encoding")
-        limit = self._settings.max_body_bytes
-        body = req.bounded_stream.read(limit + 1)
-        if len(body) > limit:
-            raise Problem("body-too-large", f"the limit is {limit} bytes")
-        if body or req.content_type is not None:
-            check_media_type(req.content_type)
-        return body
-
 
 def _idempotency_key(req: falcon.Request) -> str | None:
     key = req.get_header("Idempotency-Key")
-    if key is not None and not _KEY.fullmatch(key):
+    if key is not None and not is_key(key):
         raise Problem("bad-request", "expected Idempotency-Key to be 1 to 255 printable ASCII characters")
     return key
 

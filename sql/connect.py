@@ -43,8 +43,8 @@ class DeadlinePassed(psycopg.OperationalError):
 class ReadOnly(DatabaseBusy):
     """Nothing can be written through this connection: a standby, or a database that is closed to writers."""
 
-    def __init__(self) -> None:
-        super().__init__("the database is read-only", sqlstate=READ_ONLY)
+    def __init__(self, message: str = "the database is read-only") -> None:
+        super().__init__(message, sqlstate=READ_ONLY)
 
 
 class Connection(psycopg.Connection[TupleRow]):
@@ -55,6 +55,9 @@ class Connection(psycopg.Connection[TupleRow]):
 
     deadline: float | None = None
     """A moment of `time.monotonic` by which every wait ends; see `by`."""
+
+    answered_at = 0.0
+    """The moment of `time.monotonic` when the server's last reply was read."""
 
     _conninfo, _address = "", Address("", "", "")
 
@@ -91,12 +94,26 @@ class Connection(psycopg.Connection[TupleRow]):
             # `notifies` ends its own wait: nothing is wrong when that is the nearer one.
             return super().wait(gen, interval, timeout)
         try:
-            return super().wait(gen, interval, ours)
+            result = super().wait(gen, interval, ours)
         except psycopg.errors._WaitTimeout:  # noqa: SLF001 - the only name psycopg has for it
             self.close()
             if ours > 0:
                 self.shun()
             raise DeadlinePassed("the database did not answer in time") from None
+        self.answered_at = monotonic()
+        return result
+
+    def has_answered_within(self, time: timedelta) -> bool:
+        """Did the server answer so short a time ago, and has it not left since?"""
+        if self.closed or monotonic() - self.answered_at > time.total_seconds():
+            return False
+        try:
+            # Neither waits. The second finds the end of the connection behind what the server said before it left.
+            self.pgconn.consume_input()
+            self.pgconn.consume_input()
+        except psycopg.Error:
+            return False
+        return True
 
 
 def connect(url: str, *, name: str, connect_timeout: timedelta, statement_timeout: timedelta) -> Connection:

@@ -94,7 +94,7 @@ class Settings:
     request_threads: int = _count(32, "requests answered at the same time", most=512)
     database_connections: int = _count(
         4,
-        "connections of a web process for reads and cancels (which use half of them at most), besides admission's one",
+        "connections of a web process for reads and cancels (which use half of them at most), besides admission's two",
     )
     max_connections: int = _count(1000, "HTTP connections open at the same time")
     idle: timedelta = _seconds(20, "an HTTP connection without a complete request is closed after this", least=0.1)

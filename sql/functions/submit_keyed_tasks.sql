@@ -26,20 +26,14 @@ declare
     v_tokens uuid[];
     v_documents text[];
 begin
-    with first as materialized (
-        select submitted.key, min(submitted.ordinal) as ordinal
-        from unnest(p_keys) with ordinality as submitted (key, ordinal)
-        where submitted.key is not null
-        group by submitted.key
-    ),
-    sought as (
+    with sought as (
         select
             submitted.ordinal,
             submitted.key is null
-                or submitted.ordinal = first.ordinal
+                -- The first of its key. By a window: the planner takes an array for ten rows, and would join in a loop.
+                or row_number() over (partition by submitted.key order by submitted.ordinal) = 1
                 and not exists (select from tally.task where task.idempotency_key = submitted.key) as is_new
         from unnest(p_keys) with ordinality as submitted (key, ordinal)
-        left join first using (key)
     ),
     counted as (
         select
@@ -95,11 +89,20 @@ begin
         end,
         coalesce(admitted.id, keyed.id),
         coalesce(admitted.token, keyed.token),
-        coalesce(admitted.document, case when keyed.id is not null and not p_whole then tally.task_document(keyed) end)
+        coalesce(
+            admitted.document,
+            case when keyed.id is not null and not p_whole then tally.task_document(keyed.whole) end
+        )
     from unnest(p_tokens, p_kinds, p_inputs, p_keys)
         with ordinality as submitted (token, kind, input, key, ordinal)
     left join unnest(v_ids, v_tokens, v_documents) as admitted (id, token, document) using (token)
-    left join tally.task as keyed on keyed.idempotency_key = submitted.key
+    -- A look into the index for each key, however few rows there were when this was planned.
+    left join lateral (
+        select task.id, task.token, task.digest, task as whole
+        from tally.task
+        where task.idempotency_key = submitted.key
+        limit 1
+    ) as keyed on true
     order by submitted.ordinal;
 end
 $$;

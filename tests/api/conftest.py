@@ -6,6 +6,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Self
@@ -15,6 +16,7 @@ from falcon.testing import Result, TestClient
 
 from falcon_app.admission import Admission
 from falcon_app.app import create_admin_app, create_app
+from falcon_app.bulk_admission import BulkAdmission
 from falcon_app.listener import Listener, bind
 from falcon_app.settings import Address
 from falcon_app.store import Store
@@ -31,8 +33,9 @@ class Api:
     def __init__(self, url: str, environ: dict[str, str]) -> None:
         self.settings: Settings = read({"DATABASE_URL": url, **environ})
         self.admission = Admission(url, self.settings)
+        self.bulk = BulkAdmission(url, self.settings, self.admission.availability)
         self.store = Store(url, self.settings, self.admission.availability)
-        self.public = TestClient(create_app(self.admission, self.store, self.settings))
+        self.public = TestClient(create_app(self.admission, self.bulk, self.store, self.settings))
         self.admin = TestClient(create_admin_app(self.admission, self.store, self.settings))
         self.store.open()
         self.admission.start()
@@ -62,6 +65,7 @@ class Api:
         return self.public.simulate_post(f"/tasks/{task}/cancel")
 
     def close(self) -> None:
+        self.bulk.stop()
         assert self.admission.stop(10)
         self.store.close(10)
 
@@ -178,7 +182,9 @@ def request(body: bytes = b"{}", *headers: bytes, method: bytes = b"POST", path:
 
 def _our_threads() -> list[str]:
     return [
-        thread.name for thread in threading.enumerate() if thread.name.startswith(("admission", "tally-web", "web"))
+        thread.name
+        for thread in threading.enumerate()
+        if thread.name.startswith(("admission", "bulk", "tally-web", "web"))
     ]
 
 
@@ -197,3 +203,21 @@ def assert_problem(answer: Result, status: int, code: str, pointer: str | None =
 
 def row_count(database: Database) -> int:
     return int(database.value("select count(*) from tally.task"))
+
+
+@contextmanager
+def queue_locked(database: Database) -> Iterator[None]:
+    """Hold the lock that serialises admission."""
+    holder = database.connect("test-holder")
+    holder.execute("select pg_advisory_lock(tally.queue_lock_key('default'))")
+    try:
+        yield
+    finally:
+        holder.execute("select pg_advisory_unlock_all()")
+
+
+def await_lock_waits(database: Database, count: int = 1) -> None:
+    wait_until(
+        lambda: database.value("select count(*) from pg_stat_activity where wait_event = 'advisory'") == count,
+        f"{count} admissions wait for the queue",
+    )

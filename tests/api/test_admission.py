@@ -1,36 +1,18 @@
 """Admission: batches, capacity, one bad row among good ones, and what is known when a commit goes wrong."""
 
 import threading
-from collections.abc import Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import contextmanager
 from time import monotonic
+from unittest.mock import Mock
 
 import pytest
 from falcon.testing import Result
 
 from falcon_app.submissions import Submission
-from tests.api.conftest import Api, MakeApi, assert_problem, row_count
+from sql.connect import Connection
+from tests.api.conftest import Api, MakeApi, assert_problem, await_lock_waits, queue_locked, row_count
 from tests.support.database import Database
 from tests.support.waiting import wait_until
-
-
-@contextmanager
-def queue_locked(database: Database) -> Iterator[None]:
-    """Hold the lock that serialises admission."""
-    holder = database.connect("test-holder")
-    holder.execute("select pg_advisory_lock(tally.queue_lock_key('default'))")
-    try:
-        yield
-    finally:
-        holder.execute("select pg_advisory_unlock_all()")
-
-
-def await_lock_waits(database: Database, count: int = 1) -> None:
-    wait_until(
-        lambda: database.value("select count(*) from pg_stat_activity where wait_event = 'advisory'") == count,
-        f"{count} admissions wait for the queue",
-    )
 
 
 def await_queued(api: Api, count: int) -> None:
@@ -118,6 +100,52 @@ def test_capacity_is_exact_within_a_batch(api: Api, database: Database) -> None:
     assert row_count(database) == 4
 
 
+def watch_batches(api: Api, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Return a list that grows by each batch's thread and size."""
+    batches: list[tuple[str, int]] = []
+    admit = api.admission._batches.admit
+
+    def watched(batch: list[Submission], connection: Connection) -> None:
+        batches.append((threading.current_thread().name, len(batch)))
+        admit(batch, connection)
+
+    monkeypatch.setattr(api.admission._batches, "admit", watched)
+    return batches
+
+
+def test_who_comes_alone_is_written_in_its_own_thread_once_the_server_is_known_to_answer(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = watch_batches(api, monkeypatch)
+
+    assert api.post({"n": 1}).status_code == 202
+    assert api.post({"n": 2}).status_code == 202
+
+    assert batches == [("admission", 1), (threading.current_thread().name, 1)]
+
+
+def test_nobody_is_written_before_one_that_waits(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert api.post({"n": 0}).status_code == 202
+    batches = watch_batches(api, monkeypatch)
+    waiting = Submission("echo", '{"n": 1}', monotonic() + 2.5)
+    api.admission._waiting.append(waiting)
+
+    assert api.post({"n": 2}).status_code == 202
+
+    assert waiting.answer.result(20)
+    assert batches == [("admission", 2)]
+    assert database.rows("select (input ->> 'n')::int from tally.task order by id") == [(0,), (1,), (2,)]
+
+
+def test_a_bug_in_a_request_thread_leaves_admission_at_work(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert api.post({"n": 1}).status_code == 202
+    with monkeypatch.context() as broken:
+        broken.setattr(api.admission._batches, "_admit", Mock(side_effect=RuntimeError("a bug")))
+        assert_problem(api.post({"n": 2}), 504, "outcome-unknown")
+
+    assert api.post({"n": 3}).status_code == 202
+
+
 def test_capacity_is_exact_over_web_processes(make_api: MakeApi, database: Database) -> None:
     database.execute("update tally.queue set max_open = 5")
     apis = [make_api(), make_api()]
@@ -187,8 +215,8 @@ def test_one_slow_row_times_out_alone(make_api: MakeApi, database: Database, mon
     on_insert(database, "new.input->>'n' = '3'", "perform pg_sleep(10);")
     api = make_api(TALLY_STATEMENT_SECONDS="0.1", TALLY_REQUEST_SECONDS="4")
     gate = threading.Event()
-    begin = api.admission._session.begin
-    monkeypatch.setattr(api.admission._session, "begin", lambda deadline: (gate.wait(5), begin(deadline))[1])
+    ready = api.admission._session.ready
+    monkeypatch.setattr(api.admission._session, "ready", lambda: (gate.wait(5), ready())[1])
     answers = [api.post_aside({"n": n}) for n in range(6)]
     wait_until(lambda: api.admission._inbox.qsize() + len(api.admission._waiting) == 6, "six wait")
     gate.set()
@@ -248,6 +276,41 @@ def test_a_session_lost_while_idle_is_replaced_without_a_word(api: Api, database
     terminate(database)
 
     assert api.post({"n": 2}).status_code == 202
+
+
+def test_a_session_that_was_lost_long_ago_is_replaced_without_a_word(api: Api, database: Database) -> None:
+    assert api.post({"n": 1}).status_code == 202
+    connection = api.admission._session._connection
+    assert connection is not None
+    connection.answered_at = 0.0
+    terminate(database)
+
+    assert api.post({"n": 2}).status_code == 202
+
+
+def test_a_batch_takes_two_round_trips(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert api.post({"n": 1}).status_code == 202
+    connection = api.admission._session._connection
+    assert connection is not None
+    wait = Mock(wraps=connection.wait)
+    monkeypatch.setattr(connection, "wait", wait)
+
+    assert api.post({"n": 2}).status_code == 202
+
+    assert wait.call_count == 2
+
+
+def test_a_database_that_cannot_be_written_is_not_asked_what_it_remembers(api: Api) -> None:
+    headers = {"Content-Type": "application/json", "Idempotency-Key": "k"}
+    assert api.post({"n": 1}, headers).status_code == 202
+    connection = api.admission._session._connection
+    assert connection is not None
+    connection.execute("set default_transaction_read_only = on")
+
+    assert_problem(api.post({"n": 1}, headers), 503, "database-away")
+
+    wait_until(lambda: not api.admission.availability.is_away, "another session can write")
+    assert api.post({"n": 1}, headers).status_code == 202
 
 
 def terminate(database: Database) -> None:

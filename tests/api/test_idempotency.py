@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import pytest
 from falcon.testing import Result
 
-from tests.api.conftest import JSON, Api, MakeApi, assert_problem, row_count
-from tests.api.test_admission import await_lock_waits, await_queued, queue_locked, results
+from tests.api.conftest import JSON, Api, MakeApi, assert_problem, await_lock_waits, queue_locked, row_count
+from tests.api.test_admission import await_queued, results
 from tests.support.database import Database
 from tests.support.server import TestServer
 from tests.support.standby import SYNC_REP, standby_awaited

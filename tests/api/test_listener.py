@@ -1,13 +1,25 @@
 """The listener, spoken to in bytes: nothing is read in two ways, and no client starves another."""
 
 import resource
+import socket
 from contextlib import ExitStack
 from time import monotonic
+from unittest.mock import create_autospec
 
 import pytest
 
+from falcon_app.channels import Channel
 from falcon_app.listener import allowed_connections
-from tests.api.conftest import MakeWeb, RawClient, Web, assert_problem, request, row_count
+from tests.api.conftest import (
+    MakeWeb,
+    RawClient,
+    Web,
+    assert_problem,
+    await_lock_waits,
+    queue_locked,
+    request,
+    row_count,
+)
 from tests.support.database import Database
 from tests.support.waiting import wait_until
 
@@ -295,6 +307,34 @@ def test_pipelined_answers_are_complete_and_in_order_however_late_they_are_read(
 
     assert [answer.json["id"] for answer in answers] == tasks
     assert all(len(answer.json["input"]["t"]) == 1_000_000 for answer in answers)
+
+
+def test_what_arrives_while_a_request_is_answered_waits_for_its_turn(web: Web, database: Database) -> None:
+    with web.connect() as client:
+        with queue_locked(database):
+            client.send(request(b'{"n": 1}'))
+            await_lock_waits(database)
+            (channel,) = web.listener._server.active_channels.values()
+            client.send(request(b'{"n": 2}'))
+            client.socket.shutdown(socket.SHUT_WR)
+            wait_until(lambda: channel._is_early, "it has arrived")
+            assert len(channel.requests) == 1
+
+        answers = [client.answer() for _ in range(2)]
+
+        assert [answer.json["input"] for answer in answers] == [{"n": 1}, {"n": 2}]
+        assert client.is_closed()
+
+
+def test_an_answer_leaves_in_one_piece(web: Web, monkeypatch: pytest.MonkeyPatch) -> None:
+    send = create_autospec(Channel.send, side_effect=Channel.send)
+    monkeypatch.setattr(Channel, "send", send)
+    with web.connect() as client:
+        for request_body in (b'{"n": 1}', b"broken"):
+            client.send(request(request_body))
+            client.answer()
+
+    assert send.call_count == 2
 
 
 def test_a_chunk_without_end_is_refused_before_it_comes(web: Web, database: Database) -> None:

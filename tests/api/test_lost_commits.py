@@ -11,8 +11,8 @@ from falcon_app.errors import OutcomeUnknown
 from falcon_app.submissions import Submission
 from falcon_app.transactions import commit
 from sql.connect import Connection
-from tests.api.conftest import JSON, Api, MakeApi, assert_problem, row_count
-from tests.api.test_admission import await_lock_waits, on_commit, queue_locked
+from tests.api.conftest import JSON, Api, MakeApi, assert_problem, await_lock_waits, queue_locked, row_count
+from tests.api.test_admission import on_commit
 from tests.support.database import Database
 from tests.support.proxy import MakeProxy
 from tests.support.server import TestServer
@@ -82,7 +82,7 @@ def test_every_member_of_a_lost_batch_is_answered_for_itself(
         await_lock_waits(database)
         lose_first_reply(monkeypatch, lambda _: None)
         again = api.post_aside({"n": 0}, {**JSON, "Idempotency-Key": "k"})
-        wait_until(lambda: api.admission._inbox.qsize() == 1, "it was handed over")
+        wait_until(lambda: api.admission._inbox.qsize() + len(api.admission._waiting) == 1, "it was handed over")
 
     # The first of all is lost with its transaction; the task of the key was committed long before.
     assert_problem(first.result(20), 503, "database-away")
