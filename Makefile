@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := $(CURDIR)/.venv/bin
 
-.PHONY: help .venv tools run test faults scale cluster model evidence evidence-check check schema
+.PHONY: help .venv tools run test faults scale cluster model evidence evidence-check bench check schema
 
 help:
 	@echo "make run      start everything: http://127.0.0.1:8000, PORT=… for another port"
@@ -15,6 +15,7 @@ help:
 	@echo "make tools    install what some tests need of the system's packages (Debian, as root)"
 	@echo "make evidence run the fault table and KILLS=200 kills against an unpacked source archive, and keep what was seen"
 	@echo "make evidence-check DIR=evidence/…   verify such a run from its files alone"
+	@echo "make bench    measure everything, other task queues too, and write docs/performance.md: half an hour"
 	@echo "make check    all that a change must pass: format, lint, types, schema, tests on two PostgreSQL versions"
 	@echo "make schema   write sql/schema.sql from the migrations"
 	@echo "make .venv    make the environment alone"
@@ -55,7 +56,7 @@ model: .venv/installed
 tools:
 	apt-get update --quiet
 	RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install --yes --quiet --no-install-recommends \
-	    pgbouncer etcd-server iproute2
+	    pgbouncer etcd-server iproute2 wrk
 
 KILLS ?= 200
 
@@ -64,6 +65,12 @@ evidence: .venv/installed
 
 evidence-check: .venv/installed
 	.venv/bin/python -m evidence check $(DIR)
+
+bench: .venv/installed
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	.venv/bin/python -m bench --out docs/performance
+	.venv/bin/python -m bench peers peer_pickup --peers-in bench/runs/peers --out docs/performance
+	.venv/bin/python -m bench report docs/performance
 
 check: .venv/installed
 	.venv/bin/ruff format --check .

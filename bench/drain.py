@@ -1,90 +1,74 @@
-"""Drain: queued no-op tasks through one dispatcher, against a bare loop of the same two statements.
+"""Drain: queued no-op tasks through one dispatcher, against a bare loop of the same two statements, by number of slots.
 
 The bare loop is one psycopg connection that claims and finishes batches of as many tasks as the dispatcher has
-slots, by the same functions and in as many transactions. The dispatcher's clock runs from the first claim to the
-last outcome, both as the database recorded them, so its start-up is left out.
+slots, by the same functions and in as many transactions. The dispatcher is up and waits while its queue is paused: its
+clock runs from the first claim to the last outcome, both as the database recorded them.
 """
 
 import time
+from contextlib import ExitStack
 from statistics import median
-from uuid import uuid4
+from typing import Final, NamedTuple
 
-from bench.report import Table
+from bench.bare import bare_loop
+from bench.sizes import Sizes
 from bench.stage import Stage
+from bench.table import Table, ratios
+
+TIMES: Final = (1, 4, 16, 32)
+"""Of the slots that were asked for: 32, 128, 512, 1024."""
+RATIO: Final = "dispatcher / bare loop"
+"""With the slots that were asked for."""
 
 
-def measure(stage: Stage, *, tasks: int, slots: int, repeat: int) -> Table:
-    """Return rates in tasks a second, and their ratio run by run."""
-    bare, ours = [], []
-    for _ in range(repeat):
-        bare.append(_bare(stage, tasks, slots))
-        ours.append(_ours(stage, tasks, slots))
-    ratio = median(mine / limit for mine, limit in zip(ours, bare, strict=True))
-    return Table(
-        f"drain {tasks} no-op tasks, {slots} slots",
-        {"bare claim+finish loop, tasks/s": bare, "dispatcher, tasks/s": ours},
-        {"dispatcher / bare loop": ratio},
-    )
+class Fill(NamedTuple):
+    """What is queued."""
+
+    tasks: int
+    kind: str = "noop"
+    input_text: str = "{}"
 
 
-def _fill(stage: Stage, tasks: int) -> None:
+def measure(stage: Stage, sizes: Sizes) -> Table:
+    rows: dict[str, list[float]] = {}
+    rates: dict[int, list[float]] = {}
+    for slots in (times * sizes.slots for times in TIMES):
+        bare: list[float] = []
+        rates[slots] = []
+        for _ in range(sizes.repeat):
+            bare.append(bare_rate(stage, sizes.tasks, slots))
+            rates[slots].append(drain_rate(stage, Fill(sizes.tasks), slots))
+        rows[f"bare loop, batch {slots}, tasks/s"] = bare
+        rows[f"dispatcher, {slots} slots, tasks/s"] = rates[slots]
+        rows[RATIO if slots == sizes.slots else f"{RATIO}, {slots} slots"] = ratios(rates[slots], bare)
+    best = max(rates, key=lambda slots: median(rates[slots]))
+    return Table(f"drain {sizes.tasks:,} no-op tasks", rows, [f"fastest here: {best} slots"])
+
+
+def bare_rate(stage: Stage, tasks: int, batch: int) -> float:
+    """Return the rate of the bare loop, its last and empty claim included."""
     stage.empty()
-    stage.run("fill", tasks=tasks)
-    stage.connection.execute(b"vacuum analyze tally.task")
-    stage.connection.execute(b"checkpoint")
-
-
-def _bare(stage: Stage, tasks: int, batch: int) -> float:
-    _fill(stage, tasks)
-    dispatcher = uuid4()
-    stage.query(
-        "register_dispatcher",
-        dispatcher=dispatcher,
-        host="",
-        boot_id="",
-        network_namespace="",
-        pid=0,
-        slots=batch,
-        queue="default",
-    )
-    began, number, done = time.perf_counter(), 0, 0
-    while True:
-        number += 1
-        rows = stage.query(
-            "claim_tasks",
-            dispatcher=dispatcher,
-            number=number,
-            queue="default",
-            free=batch,
-            after_positions="{}",
-            excluded=[],
-            only=None,
-        )
-        if not rows:
-            break
-        stage.query(
-            "finish_tasks",
-            dispatcher=dispatcher,
-            ids=[row[0] for row in rows],
-            attempts=[row[1] for row in rows],
-            states=["SUCCEEDED"] * len(rows),
-            results=["null"] * len(rows),
-            errors=[None] * len(rows),
-            endings=["returned"] * len(rows),
-        )
-        done += len(rows)
-    took = time.perf_counter() - began
-    # Or it would be woken, and waited for, in the next measurement.
-    stage.query("leave_dispatcher", dispatcher=dispatcher)
+    stage.fill(tasks)
+    with bare_loop(stage, batch) as loop:
+        began, done = time.perf_counter(), 0
+        while loop.claim() and loop.claimed:
+            loop.finish()
+            done += len(loop.claimed)
+        took = time.perf_counter() - began
     assert done == tasks
-    stage.query("leave_dispatcher", dispatcher=dispatcher)
     return tasks / took
 
 
-def _ours(stage: Stage, tasks: int, slots: int) -> float:
-    _fill(stage, tasks)
-    with stage.dispatcher(slots):
+def drain_rate(stage: Stage, fill: Fill, slots: int, dispatchers: int = 1) -> float:
+    """Return the rate at which so many dispatchers, all waiting, drain a queue that is opened to them at once."""
+    stage.empty()
+    stage.fill(fill.tasks, kind=fill.kind, input_text=fill.input_text)
+    stage.query("pause_queue", queue="default")
+    with ExitStack() as running:
+        for _ in range(dispatchers):
+            running.enter_context(stage.dispatcher(slots))
+        stage.query("resume_queue", queue="default")
         stage.drained()
     succeeded, seconds = stage.run("succeeded")
-    assert succeeded == tasks
-    return float(tasks / seconds)
+    assert succeeded == fill.tasks
+    return float(fill.tasks / seconds)

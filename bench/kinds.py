@@ -4,12 +4,26 @@ import time
 from pathlib import Path
 from typing import Any
 
-from dispatcher import Context, task
+from bench.peer.mark import mark
+from dispatcher import Context, Failed, task
 
 
 @task("noop")
 def noop(input: dict[str, Any], context: Context) -> object:  # noqa: A002
     """Do nothing."""
+    return None
+
+
+@task("fail")
+def fail(input: dict[str, Any], context: Context) -> object:  # noqa: A002
+    """Fail, as bodies do."""
+    raise Failed("measured")
+
+
+@task("marked")
+def marked(input: dict[str, Any], context: Context) -> object:  # noqa: A002
+    """Do nothing, but leave a mark where it is the first."""
+    mark()
     return None
 
 

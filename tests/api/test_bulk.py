@@ -9,9 +9,8 @@ import psycopg
 import pytest
 from falcon.testing import Result
 
-from falcon_app.errors import OutcomeUnknown
-from falcon_app.transactions import commit
 from sql.connect import Connection
+from tests.api import test_lost_commits
 from tests.api.conftest import JSON, Api, MakeApi, assert_problem, await_lock_waits, queue_locked, row_count
 from tests.api.test_admission import on_commit, on_insert, results
 from tests.api.test_idempotency import held
@@ -291,19 +290,7 @@ def test_a_full_notification_queue_costs_only_the_hint(api: Api, database: Datab
 
 
 def lose_first_reply(monkeypatch: pytest.MonkeyPatch, then: Any) -> None:
-    """Let the next COMMIT of a bulk submit be sent and its reply be lost; `then` happens in between."""
-    lost = threading.Event()
-
-    def lose(connection: Connection) -> None:
-        if lost.is_set():
-            commit(connection)
-            return
-        lost.set()
-        then(connection)
-        connection.close()
-        raise OutcomeUnknown("the connection is lost")
-
-    monkeypatch.setattr("falcon_app.bulk_writing.commit", lose)
+    test_lost_commits.lose_first_reply(monkeypatch, then, "falcon_app.bulk_writing")
 
 
 def test_a_commit_that_was_done_is_found_done(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:

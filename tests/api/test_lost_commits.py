@@ -20,8 +20,10 @@ from tests.support.standby import SYNC_REP, standby_awaited
 from tests.support.waiting import wait_until
 
 
-def lose_first_reply(monkeypatch: pytest.MonkeyPatch, then: Callable[[Connection], None]) -> None:
-    """Let the next COMMIT of admission be sent and its reply be lost; `then` happens in between."""
+def lose_first_reply(
+    monkeypatch: pytest.MonkeyPatch, then: Callable[[Connection], None], module: str = "falcon_app.batches"
+) -> None:
+    """Let the next COMMIT of a module be sent and its reply be lost; `then` happens in between."""
     lost = threading.Event()
 
     def lose(connection: Connection) -> None:
@@ -33,7 +35,7 @@ def lose_first_reply(monkeypatch: pytest.MonkeyPatch, then: Callable[[Connection
         connection.close()
         raise OutcomeUnknown("the connection is lost")
 
-    monkeypatch.setattr("falcon_app.batches.commit", lose)
+    monkeypatch.setattr(f"{module}.commit", lose)
 
 
 def test_a_commit_that_ended_its_session_is_found_undone(api: Api, database: Database) -> None:

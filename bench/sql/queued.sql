@@ -1,0 +1,2 @@
+-- How many tasks are queued.
+select count(*) from tally.task where state = 'QUEUED'

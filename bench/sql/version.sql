@@ -1,0 +1,2 @@
+-- Which server this is.
+select current_setting('server_version')
