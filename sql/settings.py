@@ -91,7 +91,7 @@ class Settings:
         default=False, metadata={"reason": "1 lets the API listen beyond loopback, where anybody may submit"}
     )
     request: timedelta = _seconds(2.5, "longest time to answer a request once it was read", least=0.6)
-    request_threads: int = _count(32, "requests answered at the same time", most=512)
+    request_threads: int = _count(64, "requests answered at the same time", most=512)
     database_connections: int = _count(
         4,
         "connections of a web process for reads and cancels (which use half of them at most), besides admission's two",
