@@ -20,6 +20,7 @@ from dispatcher.cursor import Cursor
 from dispatcher.messages import Claim, Refusal
 from dispatcher.retry import Aside, is_one_rows, is_timeout, may_be_one_rows
 from dispatcher.sessions import Caller
+from sql.connect import Connection
 from sql.errors import Condemned, DatabaseAway, DatabaseLost, TallyError
 
 log = logging.getLogger("tally.claims")
@@ -58,6 +59,8 @@ class Claims:
         self._aside: Aside[int] = Aside(clock)
         self._cautious_until = clock()
         self.cursor: Final = Cursor()
+        self._connection: Connection | None = None
+        """The one that the cursor's positions were read by."""
         self.unsettled: int | None = None
         """The number of the claim whose reply was lost."""
         self.is_full = True
@@ -113,7 +116,11 @@ class Claims:
         return claim._replace(known_at=asked_at) if current else None
 
     def _claim(self, free: int, only: list[int] | None = None) -> list[Claim]:
-        self._caller.ready()
+        connection = self._caller.ready()
+        if connection is not self._connection:
+            # Whichever call lost the one before: a server that took over may draw positions anew.
+            self._connection = connection
+            self.cursor.forget()
         self._number += 1
         excluded = self._excluded()
         if not self._passed_over <= set(excluded):

@@ -7,10 +7,13 @@ from the start.
 """
 
 from collections.abc import Iterable
-from queue import Empty, SimpleQueue
+from threading import Lock
 from typing import Final
 
 from dispatcher.messages import Claim
+
+MOST_PRIORITIES: Final = 32
+"""Each is a range of its own for every claim: a thousand of them take 50 ms, and fifty thousand a statement's time."""
 
 
 class Cursor:
@@ -19,14 +22,17 @@ class Cursor:
     def __init__(self) -> None:
         self._positions: dict[int, int] = {}
         self._sweeps = True
-        self._hints: Final[SimpleQueue[int]] = SimpleQueue()
+        self._hint: int | None = None
+        self._lock = Lock()
 
     def __repr__(self) -> str:
         return f"<Cursor {self._positions}>"
 
     def hint(self, position: int) -> None:
         """Nothing lower than this has come; safe to call from any thread."""
-        self._hints.put(position)
+        with self._lock:
+            # One number, however many come before the next claim: with every slot busy that may be hours away.
+            self._hint = position if self._hint is None else min(position, self._hint)
 
     def sweep(self) -> None:
         """Let the next claim look from the start."""
@@ -34,7 +40,8 @@ class Cursor:
 
     def after_positions(self) -> dict[int, int]:
         """Return, for each priority, the position at and below which the next claim need not look."""
-        lowest = min(self._heard(), default=None)
+        with self._lock:
+            lowest, self._hint = self._hint, None
         if lowest is not None:
             self._positions = {priority: min(last, lowest - 1) for priority, last in self._positions.items()}
         return {} if self._sweeps else self._positions
@@ -55,13 +62,9 @@ class Cursor:
             end = max(last)
             self._positions = {priority: at for priority, at in self._positions.items() if priority < end}
         for priority, position in last.items():
-            self._positions[priority] = max(position, self._positions.get(priority, position))
+            # Taken out and put in again: those that were claimed last stand last.
+            self._positions[priority] = max(position, self._positions.pop(priority, position))
+        for priority in list(self._positions)[:-MOST_PRIORITIES]:
+            # It is looked at from its start.
+            del self._positions[priority]
         self._sweeps = False
-
-    def _heard(self) -> list[int]:
-        heard = []
-        try:
-            while True:
-                heard.append(self._hints.get_nowait())
-        except Empty:
-            return heard

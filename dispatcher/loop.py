@@ -220,7 +220,7 @@ class Loop:
         """A claim waited too long to be begun unasked: its dispatcher may have been condemned meanwhile."""
         renewed = self._claims.renewed(claim)
         if renewed is not None:
-            self._slots.start(renewed)
+            self._slots.resume(renewed)
         else:
             log.warning("claim.late task=%d attempt=%d", claim.id, claim.attempt)
             self._slots.release([claim.id])

@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from threading import Lock, Thread, get_ident
+from typing import NoReturn
 
 from dispatcher.clock import clock_with_sleep
 from dispatcher.endings import Limits, raised, run_body
@@ -102,6 +103,15 @@ class Slots:
                 self._waiting.append(held)
                 self._ring()
 
+    def resume(self, claim: Claim) -> None:
+        """Run the body of a claim that was not sure, now that it is; not where its slot was given back meanwhile."""
+        with self._lock:
+            held = self._held.get(claim.id)
+            if held is not None and not self._gave_up:
+                held.claim = claim
+                self._waiting.append(held)
+                self._ring()
+
     def hold(self, task_id: int) -> None:
         """Take a slot for a task that runs no body."""
         with self._lock:
@@ -148,6 +158,14 @@ class Slots:
     def _run(self) -> None:
         hand: list[_Held] = []
         thrown: BaseException | None = None
+        while True:
+            try:
+                self._serve(hand, thrown)
+            except BaseException as error:  # noqa: BLE001 - thrown while it left the handler of what was thrown before
+                # A thread that ended between the bell and its first step would have all others wait for it.
+                thrown = error
+
+    def _serve(self, hand: list[_Held], thrown: BaseException | None) -> NoReturn:
         while True:
             try:
                 while True:

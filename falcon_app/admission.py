@@ -2,11 +2,13 @@
 
 A request thread hands its submission over and waits for the answer. The thread makes sure that the server answers,
 while nothing is taken yet, and then takes everything that waits: until then a submission may be withdrawn (503, no
-row), afterwards never. It opens a transaction and calls `submit_tasks` in one round trip, reads the answer, and only
-then sends COMMIT. There is no artificial delay: while one batch commits the next one gathers. Batches, because a
-commit that notifies holds an instance-wide lock through its flush, so that such commits run one at a time. Where the
-thread has nothing to do, a request thread does the same for its own submission alone, on the same session: that spares
-the two hand-overs that make up a third of an idle service's context switches.
+row), afterwards never. It opens a transaction, calls `submit_tasks`, reads the answer, and only then sends COMMIT. There
+is no artificial delay: while one batch commits the next one gathers. Batches, because a commit that notifies holds an
+instance-wide lock through its flush, so that such commits run one at a time.
+
+Where the thread has nothing to do, a request thread does the same for its own submission alone, on the same session:
+that spares the two hand-overs that make up a third of an idle service's context switches. Only a COMMIT that was not
+answered it hands over: to settle it a session is opened, which may outlast the request.
 
 The server answers where it did so within the last second and has not left since; else it is asked first. One that
 stops within that second costs a batch its time and not its certainty: COMMIT was never sent, so there is no row.
@@ -21,6 +23,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from enum import Enum
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock
 from time import monotonic
@@ -30,8 +33,8 @@ from falcon_app.availability import Availability
 from falcon_app.batches import ANSWER_SECONDS, Batches
 from falcon_app.errors import OutcomeUnknown
 from falcon_app.session import Session
-from falcon_app.settling import SETTLING_SECONDS
-from falcon_app.submissions import HeldKeys, Submission
+from falcon_app.settling import SETTLING_SECONDS, Settling
+from falcon_app.submissions import HeldKeys, Row, Submission
 from sql.errors import DatabaseAway, DatabaseBusy, TallyError
 from sql.settings import Settings
 
@@ -58,10 +61,14 @@ class Admission:
         self.availability = Availability(look=lambda: self._inbox.put(Word.LOOK))
         self._held = HeldKeys()
         self._session = Session(url, settings)
-        self._batches = Batches(self._session, settings, self.availability, self._held)
+        self._settling = Settling(self._session, settings, self.availability)
+        batches = partial(Batches, self._session, settings, self.availability, self._held)
+        self._batches = batches(self._settling.settle)
+        self._alone = batches(self._hand_over)
         self._on_end = on_end
         self._inbox: SimpleQueue[Submission | Word] = SimpleQueue()
         self._waiting: deque[Submission] = deque()
+        self._unsettled: deque[tuple[str, list[Submission], list[Row], OutcomeUnknown]] = deque()
         self._turns = Lock()
         """Held by whoever uses the session: the thread for its turns, or a request thread for its own submission."""
         self._doubted = False
@@ -122,13 +129,18 @@ class Admission:
             if connection is None or not is_next:
                 return False
             submission.answer.set_running_or_notify_cancel()
-            self._batches.admit([submission], connection)
+            self._alone.admit([submission], connection)
         except Exception:
             log.exception("admission.failed")
             self._session.close()
         finally:
             self._turns.release()
         return True
+
+    def _hand_over(self, queue: str, batch: list[Submission], rows: list[Row], unknown: OutcomeUnknown) -> None:
+        """Let the thread settle it, before anything else; called with the turn."""
+        self._unsettled.append((queue, batch, rows, unknown))
+        self._inbox.put(Word.LOOK)
 
     def _run(self) -> None:
         try:
@@ -147,6 +159,8 @@ class Admission:
 
     def _act(self) -> None:
         try:
+            while self._unsettled:
+                self._settling.settle(*self._unsettled.popleft())
             if self.availability.is_away:
                 self._withdraw()
                 if not self._stopping:

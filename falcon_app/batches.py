@@ -5,15 +5,16 @@ refuses, or that times out, is tried again by halves, down to the one row that i
 reply is lost leaves all of its members unknown, until `settling` has found out.
 """
 
+from collections.abc import Callable
 from time import monotonic
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from falcon_app.availability import Availability, means_away
 from falcon_app.errors import KeyInProgress, OutcomeUnknown
 from falcon_app.session import Session
-from falcon_app.settling import SETTLING_SECONDS, Settling
+from falcon_app.settling import SETTLING_SECONDS
 from falcon_app.submissions import HeldKeys, Row, Submission, fail_all, without_time
-from falcon_app.transactions import abandon, begin_with, commit, statement_limit
+from falcon_app.transactions import abandon, begin, commit, statement_limit
 from sql import statement
 from sql.arrays import array
 from sql.connect import Connection
@@ -48,23 +49,30 @@ class Manner(NamedTuple):
         return self._replace(key_wait_ms=1)
 
 
-class Batches:
-    """Writes batches and answers their members; one thread's."""
+Settle: TypeAlias = Callable[[str, list[Submission], list[Row], OutcomeUnknown], None]
+"""Answers, or lets another thread answer, a batch of a queue whose COMMIT is unknown: see `Settling.settle`."""
 
-    def __init__(self, session: Session, settings: Settings, availability: Availability, held: HeldKeys) -> None:
+
+class Batches:
+    """Writes batches and answers their members, in one transaction at a time."""
+
+    def __init__(
+        self, session: Session, settings: Settings, availability: Availability, held: HeldKeys, settle: Settle
+    ) -> None:
         self._session = session
         self._settings = settings
         self._availability = availability
         self._held = held
-        self._settling = Settling(session, settings, availability)
+        self._settle = settle
 
     def admit(self, batch: list[Submission], connection: Connection) -> None:
         """Write a batch, in a transaction of its own, and answer every member, whatever happens."""
         try:
             self._admit(batch, connection, Manner())
-        finally:
+        except Exception:
             # Nobody who was taken is left waiting, not even by a bug.
             fail_all(batch, OutcomeUnknown("admission failed", sqlstate="XX000"))
+            raise
 
     def _admit(self, batch: list[Submission], connection: Connection, manner: Manner) -> None:
         """Write a batch and answer its members; by halves what the database refuses."""
@@ -75,14 +83,15 @@ class Batches:
             rows = self._written(batch, connection, deadline, manner)
         except TallyError as error:
             # Left open it would be taken for an outage by the next probe, and ended by the server after 2 s.
-            abandon(connection)
+            with connection.by(deadline):
+                abandon(connection)
             self._recover(batch, error, manner)
             return
         try:
             with connection.by(min(deadline, max(monotonic() + COMMIT_SECONDS, deadline - SETTLING_SECONDS))):
                 commit(connection)
         except OutcomeUnknown as error:
-            self._settling.settle(QUEUE, batch, rows, error)
+            self._settle(QUEUE, batch, rows, error)
         except TallyError as error:
             if error.sqlstate == NOTIFICATIONS_FULL and manner.notify:
                 # The server's notification queue is full. The row counts, and the sweep finds it without a hint.
@@ -96,10 +105,9 @@ class Batches:
     def _written(self, batch: list[Submission], connection: Connection, deadline: float, manner: Manner) -> list[Row]:
         """Write, and return a row for each member, not committed yet."""
         with connection.by(deadline), translated():
-            rows = begin_with(
-                connection,
-                statement_limit(self._settings.statement, deadline),
-                statement("queries/admit_tasks"),
+            begin(connection, statement_limit(self._settings.statement, deadline))
+            rows = connection.execute(
+                statement("queries/submit_tasks"),
                 {
                     "queue": QUEUE,
                     "tokens": array(str(submission.token) for submission in batch),
@@ -109,7 +117,7 @@ class Batches:
                     "key_wait_ms": manner.key_wait_ms,
                     "notify": manner.notify,
                 },
-            )
+            ).fetchall()
         return [Row(*row) for row in rows]
 
     def _recover(self, batch: list[Submission], error: TallyError, manner: Manner) -> None:

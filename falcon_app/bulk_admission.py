@@ -94,7 +94,8 @@ class BulkAdmission:
             connection = self._opened()
         except TallyError as error:
             self._session.close()
-            self._availability.lost(error)
+            # Perhaps only this session can't be opened, and single submits have theirs: a probe can tell.
+            self._availability.doubt()
             bulk.fail(error)
             return
         try:

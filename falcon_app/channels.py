@@ -184,8 +184,10 @@ class Channel(HTTPChannel):  # type: ignore[misc] # waitress has no types
 
     def service(self) -> None:
         self.server.served.channel = self
-        super().service()
-        self.server.served.channel = None
+        try:
+            super().service()
+        finally:
+            self.server.served.channel = None
         self.answered += 1
 
     def concerns_io(self) -> bool:

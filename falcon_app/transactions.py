@@ -5,11 +5,10 @@ No session state and no prepared statements: every transaction says its isolatio
 
 from datetime import timedelta
 from time import monotonic
-from typing import Any, Final, LiteralString
+from typing import Any, Final
 
 import psycopg
 from psycopg import ClientCursor
-from psycopg.rows import TupleRow
 
 from falcon_app.errors import OutcomeUnknown
 from sql import statement
@@ -42,29 +41,8 @@ def begin(connection: Connection, limit: timedelta) -> None:
     with ClientCursor(connection) as cursor:
         cursor.execute(statement("queries/begin"), settings(limit))
         cursor.nextset()
-        can_write = cursor.fetchone()
-    _require_writable(connection, can_write)
-
-
-def begin_with(
-    connection: Connection, limit: timedelta, query: LiteralString, parameters: dict[str, object]
-) -> list[TupleRow]:
-    """Open a transaction and run its first statement, in one round trip; return the rows. `query` holds both.
-
-    Raises `ReadOnly` like `begin`, whatever else came back. Nothing is committed before `commit`.
-    """
-    with ClientCursor(connection) as cursor:
-        cursor.execute(query, {**settings(limit), **parameters})
-        cursor.nextset()
-        can_write = cursor.fetchone()
-        cursor.nextset()
-        rows = cursor.fetchall()
-    _require_writable(connection, can_write)
-    return rows
-
-
-def _require_writable(connection: Connection, answer: TupleRow | None) -> None:
-    if answer is None or not answer[0]:
+        row = cursor.fetchone()
+    if row is None or not row[0]:
         connection.shun()
         raise ReadOnly
 

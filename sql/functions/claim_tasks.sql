@@ -34,6 +34,7 @@ declare
     v_range record;
     v_rows bigint;
     v_taken bigint := 0;
+    v_left bigint;
 begin
     select dispatcher.claim_fence, dispatcher.stopped_at, dispatcher.waiting into v_fence, v_stopped_at, v_waiting
     from tally.dispatcher
@@ -111,15 +112,19 @@ begin
             where dispatcher.queue = p_queue and dispatcher.stopped_at is null and dispatcher.waiting
                 and dispatcher.id <> p_dispatcher
         )
-        and exists (
-            select from tally.task
-            where task.queue = p_queue
-                and task.state = 'QUEUED'
-                and (task.priority, task.position) > (v_range.priority::smallint, v_range.position)
-        )
         and pg_notification_queue_usage() < 0.5
     then
-        perform tally.wake_dispatchers(p_queue, p_free, null, p_dispatcher);
+        -- Where their cursors are beyond it, it was committed late.
+        select task.position into v_left
+        from tally.task
+        where task.queue = p_queue
+            and task.state = 'QUEUED'
+            and (task.priority, task.position) > (v_range.priority::smallint, v_range.position)
+        order by task.priority, task.position
+        limit 1;
+        if found then
+            perform tally.wake_dispatchers(p_queue, p_free, v_left, p_dispatcher);
+        end if;
     end if;
 end
 $$;

@@ -31,6 +31,7 @@ as $$
 declare
     v_wanted constant integer := cardinality(p_tokens);
     v_room integer;
+    v_made integer;
     v_next bigint;
 begin
     perform pg_advisory_xact_lock(tally.queue_lock_key(p_queue));
@@ -55,6 +56,11 @@ begin
     limit v_room
     returning
         task.token, 'admitted', task.id, task.token, case when not p_whole then tally.task_document(task) end;
+    get diagnostics v_made = row_count;
+    if v_made < v_room then
+        -- The answers are told apart by their order.
+        raise exception 'a trigger of the database left % of % rows out', v_room - v_made, v_room;
+    end if;
     return query
     select refused.token, 'overloaded', null::bigint, null::uuid, null::text
     from unnest(p_tokens[v_room + 1:]) as refused (token);

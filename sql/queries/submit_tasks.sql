@@ -1,5 +1,6 @@
--- A batch, in a transaction that is open already; the web opens its own in the same round trip (admit_tasks).
+-- Admission's one call: per submission, in order, the verdict and the id, token and document of its task.
 select submitted.verdict, submitted.id, submitted.row_token, submitted.document
 from tally.submit_tasks(
-    %(queue)s, %(tokens)s::uuid[], %(kinds)s::text[], %(inputs)s::jsonb[], %(keys)s::text[], %(key_wait_ms)s, %(notify)s, false
+    %(queue)s, %(tokens)s::uuid[], %(kinds)s::text[], %(inputs)s::jsonb[], %(keys)s::text[], %(key_wait_ms)s, %(notify)s,
+    false
 ) as submitted

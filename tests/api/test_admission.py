@@ -8,10 +8,12 @@ from unittest.mock import Mock
 import pytest
 from falcon.testing import Result
 
+from falcon_app.batches import Batches
 from falcon_app.submissions import Submission
 from sql.connect import Connection
 from tests.api.conftest import Api, MakeApi, assert_problem, await_lock_waits, queue_locked, row_count
 from tests.support.database import Database
+from tests.support.server import TestServer
 from tests.support.waiting import wait_until
 
 
@@ -100,23 +102,23 @@ def test_capacity_is_exact_within_a_batch(api: Api, database: Database) -> None:
     assert row_count(database) == 4
 
 
-def watch_batches(api: Api, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+def watch_batches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Return a list that grows by each batch's thread and size."""
     batches: list[tuple[str, int]] = []
-    admit = api.admission._batches.admit
+    admit = Batches.admit
 
-    def watched(batch: list[Submission], connection: Connection) -> None:
+    def watched(self: Batches, batch: list[Submission], connection: Connection) -> None:
         batches.append((threading.current_thread().name, len(batch)))
-        admit(batch, connection)
+        admit(self, batch, connection)
 
-    monkeypatch.setattr(api.admission._batches, "admit", watched)
+    monkeypatch.setattr(Batches, "admit", watched)
     return batches
 
 
 def test_who_comes_alone_is_written_in_its_own_thread_once_the_server_is_known_to_answer(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batches = watch_batches(api, monkeypatch)
+    batches = watch_batches(monkeypatch)
 
     assert api.post({"n": 1}).status_code == 202
     assert api.post({"n": 2}).status_code == 202
@@ -126,7 +128,7 @@ def test_who_comes_alone_is_written_in_its_own_thread_once_the_server_is_known_t
 
 def test_nobody_is_written_before_one_that_waits(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     assert api.post({"n": 0}).status_code == 202
-    batches = watch_batches(api, monkeypatch)
+    batches = watch_batches(monkeypatch)
     waiting = Submission("echo", '{"n": 1}', monotonic() + 2.5)
     api.admission._waiting.append(waiting)
 
@@ -140,7 +142,7 @@ def test_nobody_is_written_before_one_that_waits(api: Api, database: Database, m
 def test_a_bug_in_a_request_thread_leaves_admission_at_work(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     assert api.post({"n": 1}).status_code == 202
     with monkeypatch.context() as broken:
-        broken.setattr(api.admission._batches, "_admit", Mock(side_effect=RuntimeError("a bug")))
+        broken.setattr(Batches, "_admit", Mock(side_effect=RuntimeError("a bug")))
         assert_problem(api.post({"n": 2}), 504, "outcome-unknown")
 
     assert api.post({"n": 3}).status_code == 202
@@ -288,16 +290,14 @@ def test_a_session_that_was_lost_long_ago_is_replaced_without_a_word(api: Api, d
     assert api.post({"n": 2}).status_code == 202
 
 
-def test_a_batch_takes_two_round_trips(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_clients_sent_does_not_stand_in_the_servers_log(api: Api, database: Database, server: TestServer) -> None:
+    on_insert(database, "new.input ? 'secret'", "raise exception 'not this one';")
     assert api.post({"n": 1}).status_code == 202
-    connection = api.admission._session._connection
-    assert connection is not None
-    wait = Mock(wraps=connection.wait)
-    monkeypatch.setattr(connection, "wait", wait)
 
-    assert api.post({"n": 2}).status_code == 202
+    assert api.post({"secret": "a-word-of-mine"}).status_code == 422
 
-    assert wait.call_count == 2
+    assert "not this one" in server.log
+    assert "a-word-of-mine" not in server.log
 
 
 def test_a_database_that_cannot_be_written_is_not_asked_what_it_remembers(api: Api) -> None:
@@ -363,3 +363,19 @@ def test_transactions_say_their_own_timeouts(api: Api, database: Database) -> No
         "idle_in_transaction_session_timeout": "2000",
         "transaction_isolation": "read committed",
     }
+
+
+def test_a_row_that_a_trigger_leaves_out_is_refused_and_gets_nobody_elses_task(api: Api, database: Database) -> None:
+    on_insert(database, "new.input->>'n' = '1'", "return null;")
+    with queue_locked(database):
+        answers = [api.post_aside({"n": 0})]
+        await_lock_waits(database)
+        for n in range(1, 4):
+            answers.append(api.post_aside({"n": n}))
+            await_queued(api, n)
+
+    left_out = answers.pop(1).result(20)
+    assert_problem(left_out, 422, "invalid-input")
+    assert [answer.result(20).json["input"]["n"] for answer in answers] == [0, 2, 3]
+    assert row_count(database) == 3
+    assert_problem(api.post({"n": 1}), 422, "invalid-input")

@@ -159,6 +159,14 @@ def test_the_first_row_that_the_database_refuses_is_named_and_none_is_made(api: 
     assert post(api, [echo(n) for n in range(617)]).status_code == 202
 
 
+def test_a_row_that_a_trigger_leaves_out_is_named_and_none_is_made(api: Api, database: Database) -> None:
+    on_insert(database, "new.input->>'n' = '1'", "return null;")
+
+    assert_names(post(api, [echo(n) for n in range(3)]), 422, "invalid-input", "/tasks/1", 1)
+
+    assert row_count(database) == 0
+
+
 def test_a_row_that_is_refused_at_commit_is_named(api: Api, database: Database) -> None:
     on_commit(database, "new.input->>'n' = '5'", "raise exception 'not 5';")
 

@@ -397,6 +397,7 @@ def test_what_is_thrown_at_a_slot_while_its_body_runs_fails_the_task_by_name() -
     assert pool.next_outcome().state is TaskState.SUCCEEDED
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may hit a weak reference's callback
 def test_whenever_something_is_thrown_at_slots_every_claim_has_one_outcome_and_began_once() -> None:
     before = slot_threads()
     pool = Pool(4)
@@ -423,6 +424,7 @@ def test_whenever_something_is_thrown_at_slots_every_claim_has_one_outcome_and_b
     assert all(slot.is_alive() for slot in slots)
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may hit a weak reference's callback
 def test_whatever_is_thrown_at_slots_no_claim_waits_behind_a_body() -> None:
     before = slot_threads()
     pool = Pool(4)
@@ -450,3 +452,16 @@ def unsure_again(pool: Pool) -> list[int]:
         again.append(pool.unsure.get().id)
         pool.slots.start(a_claim(again[-1], known_at=pool.clock.now))
     return again
+
+
+def test_a_claim_that_is_sure_again_does_not_begin_where_its_slot_was_given_back(pool: Pool) -> None:
+    pool.start(7, age=3.1)
+    claim = pool.unsure.get(timeout=10)
+    pool.slots.release([7])
+
+    pool.slots.resume(claim._replace(known_at=pool.clock.now))
+    pool.start(8)
+
+    assert pool.next_outcome().id == 8
+    assert pool.begun.get(timeout=10) == 8
+    assert pool.begun.empty()
