@@ -3,8 +3,8 @@
 A request thread hands its submission over and waits for the answer. The thread makes sure that the server answers,
 while nothing is taken yet, and then takes everything that waits: until then a submission may be withdrawn (503, no
 row), afterwards never. It opens a transaction, calls `submit_tasks`, reads the answer, and only then sends COMMIT.
-There is no artificial delay: while one batch commits the next one gathers. Batches, because a commit that notifies holds
-an instance-wide lock through its flush, so that such commits run one at a time.
+There is no artificial delay: while one batch commits the next one gathers. Batches, because a commit that notifies
+holds an instance-wide lock through its flush, so that such commits run one at a time.
 
 Where the thread has nothing to do, a request thread does the same for its own submission alone, on the same session:
 that spares the two hand-overs that make up a third of an idle service's context switches. Only a COMMIT that was not
