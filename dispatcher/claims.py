@@ -89,9 +89,9 @@ class Claims:
                     raise
                 self._be_careful(error)
             else:
-                self.cursor.passed(claims, is_full=len(claims) == free)
-                self.look_again = self.is_full or len(claims) == free
-                self.is_full = len(claims) == free
+                was_full, self.is_full = self.is_full, len(claims) == free
+                self.look_again = was_full or self.is_full
+                self.cursor.passed(claims, is_full=self.is_full)
                 yield from claims
                 return
         yield from self._take_one_by_one(free)
@@ -123,7 +123,7 @@ class Claims:
             self.cursor.forget()
         self._number += 1
         excluded = self._excluded()
-        if not self._passed_over <= set(excluded):
+        if not self._passed_over.issubset(excluded):
             # What is excluded no more may lie behind the cursor.
             self.cursor.sweep()
         self._passed_over = set(excluded)

@@ -5,7 +5,6 @@ import logging
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
-from threading import Event
 from typing import Any
 
 from dispatcher.kinds import Body, Cancel, Canceled, Context, Failed
@@ -25,7 +24,7 @@ class Limits:
     max_detail_bytes: int
 
 
-def run_body(claim: Claim, cancel: Cancel | Event, kinds: Mapping[str, Body], limits: Limits) -> Outcome:
+def run_body(claim: Claim, cancel: Cancel, kinds: Mapping[str, Body], limits: Limits) -> Outcome:
     """Run the body of a claim to its end, unless a cancel was accepted before it began."""
     if cancel.is_set():
         return failed(claim, "canceled before it began", None, limits, Ending.NOT_STARTED)
@@ -43,7 +42,7 @@ def run_body(claim: Claim, cancel: Cancel | Event, kinds: Mapping[str, Body], li
     return _returned(claim, result, limits)
 
 
-def raised(claim: Claim, error: BaseException, cancel: Cancel | Event, limits: Limits) -> Outcome:
+def raised(claim: Claim, error: BaseException, cancel: Cancel, limits: Limits) -> Outcome:
     """Return the outcome of a body that raised, or at whose thread something was thrown before it was heard."""
     try:
         return _raised(claim, error, cancel, limits)
@@ -67,7 +66,7 @@ def _returned(claim: Claim, result: object, limits: Limits) -> Outcome:
     return Outcome(claim, TaskState.SUCCEEDED, text, None, Ending.RETURNED)
 
 
-def _raised(claim: Claim, error: BaseException, cancel: Cancel | Event, limits: Limits) -> Outcome:
+def _raised(claim: Claim, error: BaseException, cancel: Cancel, limits: Limits) -> Outcome:
     if isinstance(error, Canceled) and cancel.is_set():
         return failed(claim, "task raised Canceled", None, limits, Ending.STOPPED)
     if isinstance(error, Failed):

@@ -65,7 +65,7 @@ class Cancel:
 class Context:
     """What a body may ask of the dispatcher that runs it."""
 
-    def __init__(self, task_id: int, attempt: int, cancel: Cancel | Event) -> None:
+    def __init__(self, task_id: int, attempt: int, cancel: Cancel) -> None:
         self.task_id: Final = task_id
         self.attempt: Final = attempt
         self._cancel = cancel

@@ -1,4 +1,4 @@
-"""Admission's own session: one thread's connection, renewed when it is lost."""
+"""A session of one thread at a time, admission's or the bulk thread's: its connection is renewed when it is lost."""
 
 from datetime import timedelta
 from time import monotonic
@@ -27,14 +27,14 @@ class Session:
 
         A connection that was lost while nobody used it is replaced once, without a word.
         """
-        connection = self._connection
         if at_hand := self.at_hand():
             return at_hand
+        is_fresh = self._connection is None
         try:
             return self._asked()
         except DatabaseLost as error:
             self.close()
-            if connection is None or isinstance(error.__cause__, DeadlinePassed):
+            if is_fresh or isinstance(error.__cause__, DeadlinePassed):
                 raise
         return self._asked()
 

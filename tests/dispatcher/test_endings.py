@@ -3,13 +3,13 @@
 import json
 import sys
 from collections.abc import Callable
-from threading import Event
 from typing import Any, NoReturn
 
 import pytest
 
 from dispatcher import Canceled, Context, Failed
 from dispatcher.endings import Limits, failed, run_body
+from dispatcher.kinds import Cancel
 from dispatcher.messages import Ending, Outcome
 from sql.states import TaskState
 from tests.dispatcher.given import LIMITS, a_claim
@@ -22,7 +22,7 @@ def outcome_of(
     canceled: bool = False,
     limits: Limits = LIMITS,
 ) -> Outcome:
-    cancel = Event()
+    cancel = Cancel()
     if canceled:
         cancel.set()
     return run_body(a_claim(kind="it", input=input), cancel, {"it": body}, limits)
@@ -256,7 +256,7 @@ def test_an_exception_with_nul_and_surrogates_gives_a_detail_that_can_be_stored(
 
 
 def test_canceled_after_an_accepted_cancel_ends_stopped() -> None:
-    cancel = Event()
+    cancel = Cancel()
 
     def body(input: dict[str, Any], context: Context) -> None:  # noqa: A002
         cancel.set()
@@ -284,7 +284,7 @@ def test_a_body_whose_cancel_was_accepted_before_does_not_begin() -> None:
 
 
 def test_an_unknown_kind_fails_by_its_name() -> None:
-    outcome = run_body(a_claim(kind="no.such"), Event(), {}, LIMITS)
+    outcome = run_body(a_claim(kind="no.such"), Cancel(), {}, LIMITS)
 
     assert error_of(outcome)["reason"] == "no such kind: no.such"
     assert outcome.ending is Ending.NOT_STARTED

@@ -6,12 +6,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
 
-from dispatcher.kinds import KINDS, Context, Failed
+from dispatcher.kinds import KINDS, Cancel, Context, Failed
 from dispatcher.text_stats import declare
 
 # Unicode's PropList.txt, White_Space: ranges of code points, first and last.
@@ -39,7 +38,7 @@ def _declared() -> Iterator[None]:
 
 
 def count(text: object, **more: object) -> Any:
-    return KINDS["text.stats"]({"text": text, **more}, Context(1, 1, Event()))
+    return KINDS["text.stats"]({"text": text, **more}, Context(1, 1, Cancel()))
 
 
 def test_the_readme_example() -> None:
@@ -95,7 +94,7 @@ def test_a_limit_of_none_lets_a_blank_text_pass() -> None:
 @pytest.mark.parametrize("given", [{}, {"text": 7}, {"text": None}, {"text": ["a"]}, {"text": "a", "more": 1}])
 def test_any_other_input_fails(given: dict[str, Any]) -> None:
     with pytest.raises(Failed, match="takes"):
-        KINDS["text.stats"](given, Context(1, 1, Event()))
+        KINDS["text.stats"](given, Context(1, 1, Cancel()))
 
 
 def test_wc_separates_words_at_the_same_characters_but_for_four(tmp_path: Path) -> None:
