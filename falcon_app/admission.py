@@ -21,27 +21,24 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import CancelledError
 from enum import Enum
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock
-from time import monotonic
 from typing import Final
 
+from falcon_app.answers import WITHDRAWAL_SECONDS, awaited
 from falcon_app.availability import Availability
-from falcon_app.batches import ANSWER_SECONDS, Batches
+from falcon_app.batches import Batches
 from falcon_app.errors import OutcomeUnknown
 from falcon_app.session import Session
-from falcon_app.settling import SETTLING_SECONDS, Settling
+from falcon_app.settling import Settling
 from falcon_app.submissions import HeldKeys, Row, Submission
-from sql.errors import DatabaseAway, DatabaseBusy, TallyError
+from sql.errors import DatabaseAway, TallyError
 from sql.settings import Settings
 
 log = logging.getLogger("tally.web")
 
-WITHDRAWAL_SECONDS: Final = 0.5
-"""A submission with less left to its deadline is not taken any more."""
 PROBE_SECONDS: Final = 0.25
 LARGEST_BATCH: Final = 1000
 LARGEST_BATCH_CHARACTERS: Final = 16 * 1024 * 1024
@@ -102,18 +99,7 @@ class Admission:
         submission = Submission(kind, input_text, deadline, key)
         if not self._admit_alone(submission):
             self._inbox.put(submission)
-        try:
-            return submission.answer.result(max(0.0, deadline - WITHDRAWAL_SECONDS - monotonic()))
-        except CancelledError:
-            raise DatabaseBusy("the submission was not taken in time") from None
-        except TimeoutError:
-            if submission.answer.cancel():
-                raise DatabaseBusy("the submission was not taken in time") from None
-        try:
-            # It is being decided. A process that was frozen meanwhile has not lost the right to an answer.
-            return submission.answer.result(max(SETTLING_SECONDS, deadline - monotonic()) + ANSWER_SECONDS)
-        except TimeoutError:
-            raise OutcomeUnknown("admission did not answer in time", sqlstate="57014") from None
+        return awaited(submission.answer, deadline)
 
     def _admit_alone(self, submission: Submission) -> bool:
         """Write a submission in its own request thread, where the admission thread has nothing to do; return whether.

@@ -13,18 +13,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from time import monotonic
 
-from falcon_app.admission import WITHDRAWAL_SECONDS
+from falcon_app.answers import awaited
 from falcon_app.availability import Availability
-from falcon_app.batches import ANSWER_SECONDS
 from falcon_app.bulk_writing import BulkWriting, TaskRefused
-from falcon_app.errors import KeyInProgress, OutcomeUnknown
+from falcon_app.errors import KeyInProgress
 from falcon_app.payloads import OneOfMany
 from falcon_app.session import PATIENCE, Session
-from falcon_app.settling import SETTLING_SECONDS
 from falcon_app.submissions import HeldKeys
 from falcon_app.transactions import abandon
 from sql.connect import Connection, DeadlinePassed
-from sql.errors import DatabaseBusy, DatabaseLost, TallyError
+from sql.errors import DatabaseLost, TallyError
 from sql.settings import Settings
 
 
@@ -35,19 +33,6 @@ class Bulk:
     tasks: list[OneOfMany]
     deadline: float
     answer: "Future[list[int]]" = field(default_factory=Future)
-
-    def ids(self) -> list[int]:
-        """Wait for the answer, at the longest until the deadline."""
-        try:
-            return self.answer.result(max(0.0, self.deadline - WITHDRAWAL_SECONDS - monotonic()))
-        except TimeoutError:
-            if self.answer.cancel():
-                raise DatabaseBusy("the request was not taken in time") from None
-        try:
-            # It is being decided. A process that was frozen meanwhile has not lost the right to an answer.
-            return self.answer.result(max(SETTLING_SECONDS, self.deadline - monotonic()) + ANSWER_SECONDS)
-        except TimeoutError:
-            raise OutcomeUnknown("the request was not decided in time", sqlstate="57014") from None
 
     def fail(self, error: Exception) -> None:
         with suppress(InvalidStateError):
@@ -84,7 +69,7 @@ class BulkAdmission:
                 raise TaskRefused(index, error) from None
         bulk = Bulk(tasks, deadline)
         self._thread.submit(self._decide, bulk)
-        return bulk.ids()
+        return awaited(bulk.answer, deadline)
 
     def _decide(self, bulk: Bulk) -> None:
         """In the thread: take a request once a transaction is open, unless it was withdrawn, and answer it."""
