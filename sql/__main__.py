@@ -104,7 +104,11 @@ def _print_status(connection: Connection) -> int:
     for name, header in (
         (
             "queue_counts",
-            ("queue", "max_open", "paused", "QUEUED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"),
+            ("queue", "max_open", "paused", "QUEUED", "due_later", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"),
+        ),
+        (
+            "kind_reports",
+            ("kind", "queue", "slot", "time_limit", "max_attempts", "on_crash", "checked", "published"),
         ),
         ("dispatcher_reports", ("dispatcher", "host", "pid", "queue", "slots", "beat", "state", "remark", "started")),
         (
@@ -113,8 +117,8 @@ def _print_status(connection: Connection) -> int:
         ),
     ):
         rows = connection.execute(statement(f"queries/{name}")).fetchall()
-        if name == "queue_threats" and not rows:
-            break
+        if name in {"kind_reports", "queue_threats"} and not rows:
+            continue
         table = [header, *(tuple("-" if cell is None else str(cell) for cell in row) for row in rows)]
         widths = [max(len(row[column]) for row in table) for column in range(len(header))]
         for row in table:

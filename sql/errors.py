@@ -8,10 +8,12 @@ TallyError
 │   ├── TasksLeft          TL411
 │   ├── ClaimFenced        TL412
 │   ├── ClaimedAfterAll    TL413
-│   └── BeatMoved          TL414
+│   ├── BeatMoved          TL414
+│   └── KeyTaken           TL415
 ├── RowRefused         a trigger, a constraint or a data rule refuses what was to be written
 ├── Misconfigured      a privilege or an object is missing (class 42)
 ├── NotDirect          a pooler is where a session of one's own is needed
+├── OutcomeUnknown     COMMIT was sent and its reply never came, or does not tell
 └── DatabaseAway       the world is away for a while: nobody's fault, worth another try
     ├── DatabaseLost       the connection broke or its deadline passed: what the last statement did is unknown
     └── DatabaseBusy       an error reply over a living connection (a timeout, a lock, a deadlock, resources,
@@ -65,6 +67,10 @@ class BeatMoved(Refusal):
     """The dispatcher that was to be condemned has beaten since it was watched."""
 
 
+class KeyTaken(Refusal):
+    """The idempotency key's task was submitted with another kind or input."""
+
+
 class RowRefused(TallyError):
     """A trigger, a constraint or a data rule refuses what was to be written."""
 
@@ -81,6 +87,10 @@ class NotDirect(TallyError):
             "DATABASE_DIRECT_URL (or DATABASE_URL, where only that is set) leads to a connection pooler; "
             "dispatchers and migrations need the server itself"
         )
+
+
+class OutcomeUnknown(TallyError):
+    """COMMIT was sent and its reply never came, or does not tell."""
 
 
 class DatabaseAway(TallyError):
@@ -109,6 +119,7 @@ _REFUSALS: Final[dict[str, type[Refusal]]] = {
     "TL412": ClaimFenced,
     "TL413": ClaimedAfterAll,
     "TL414": BeatMoved,
+    "TL415": KeyTaken,
 }
 
 # Lock not available and prepared statement gone (a pooler's doing) are of the moment; so is every code of the

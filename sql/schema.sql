@@ -49,7 +49,13 @@ begin
     if v_task.state = 'QUEUED' then
         update tally.task
         set state = 'CANCELED',
-            error = jsonb_build_object('reason', 'canceled', 'detail', 'not started'),
+            error = jsonb_build_object(
+                'reason', 'canceled',
+                'detail', case when v_task.attempt = 0 then 'not started' else 'not started again' end
+            ),
+            priority = coalesce(v_task.due_priority, v_task.priority),
+            due_at = null,
+            due_priority = null,
             finished_at = clock_timestamp()
         where task.id = p_id
         returning * into v_task;
@@ -107,7 +113,7 @@ begin
     for v_range in
         select
             start.priority, start.position,
-            lead(start.priority, 1, 32768) over (order by start.priority) as next_priority
+            lead(start.priority, 1, 32767) over (order by start.priority) as next_priority
         from (
             select -32768, 0::bigint
             union all
@@ -172,6 +178,7 @@ begin
         where task.queue = p_queue
             and task.state = 'QUEUED'
             and (task.priority, task.position) > (v_range.priority::smallint, v_range.position)
+            and task.priority < 32767
         order by task.priority, task.position
         limit 1;
         if found then
@@ -217,6 +224,22 @@ CREATE FUNCTION tally.dispatcher_lock_key(p_dispatcher uuid) RETURNS bigint
     LANGUAGE sql IMMUTABLE
     AS $$
     select hashtextextended('tally:dispatcher:' || p_dispatcher, 0)
+$$;
+
+CREATE FUNCTION tally.earlier_attempts(p_attempts jsonb) RETURNS text
+    LANGUAGE sql IMMUTABLE
+    AS $$
+    select string_agg(
+        concat(
+            '{"attempt":', ended.entry -> 'attempt',
+            ',"started_at":', ended.entry -> 'started_at',
+            ',"finished_at":', ended.entry -> 'finished_at',
+            ',"error":', ended.entry -> 'error',
+            '}'
+        ),
+        ',' order by ended.ordinal
+    )
+    from jsonb_array_elements(p_attempts) with ordinality as ended (entry, ordinal)
 $$;
 
 CREATE FUNCTION tally.end_backends(p_application_name_prefix text) RETURNS bigint
@@ -284,31 +307,49 @@ CREATE FUNCTION tally.fail_lost_tasks(p_dispatcher uuid, p_ids bigint[], p_attem
     AS $$
 declare
     v_locked bigint[];
+    v_attempts integer[];
+    v_errors jsonb[];
 begin
-    select array_agg(locked.id) into v_locked
-    from (
-        select task.id from tally.task where task.id = any (p_ids) order by task.id for update skip locked
-    ) as locked;
+    with found as materialized (
+        select task.*
+        from unnest(p_ids, p_attempts) as lost (id, attempt)
+        cross join lateral (
+            select
+                task.id, lost.attempt,
+                task.claimed_by is not distinct from p_dispatcher
+                    and task.attempt = lost.attempt
+                    and task.state = 'RUNNING' as is_lost,
+                jsonb_build_object(
+                    'reason',
+                    case
+                        when task.cancel_requested_at is null then 'the database lost this task''s outcome'
+                        else 'canceled'
+                    end,
+                    'detail',
+                    format('dispatcher %s does not hold attempt %s of this task', p_dispatcher, task.attempt)
+                ) as error
+            from tally.task
+            where task.id = lost.id
+            for update skip locked
+        ) as task
+    )
+    select array_agg(found.id), array_agg(found.attempt), array_agg(found.error)
+    into v_locked, v_attempts, v_errors
+    from found
+    where found.is_lost;
+
+    return query
+    select requeued.id from tally.requeue_tasks(p_dispatcher, v_locked, v_attempts, v_errors, null, true) as requeued;
 
     return query
     update tally.task
     set state = case when task.cancel_requested_at is null then 'FAILED' else 'CANCELED' end,
-        error = jsonb_build_object(
-            'reason',
-            case
-                when task.cancel_requested_at is null then 'the database lost this task''s outcome'
-                else 'canceled'
-            end,
-            'detail',
-            format('dispatcher %s does not hold attempt %s of this task', p_dispatcher, task.attempt)
-        ),
+        error = locked.error,
         finished_at = clock_timestamp()
-    from unnest(p_ids, p_attempts) as lost (id, attempt)
-    where task.id = lost.id
-        and task.id = any (v_locked)
-        and task.attempt = lost.attempt
-        and task.claimed_by = p_dispatcher
-        and task.state = 'RUNNING'
+    from unnest(v_locked, v_errors) as locked (id, error)
+    where task.id = locked.id
+        -- Those that are QUEUED again have no claim.
+        and task.claim_number is not null
     returning task.id;
 end
 $$;
@@ -483,10 +524,66 @@ CREATE FUNCTION tally.pass_on_wake(p_dispatcher uuid, p_queue text) RETURNS bigi
     AS $$
 begin
     update tally.dispatcher set waiting = false where dispatcher.id = p_dispatcher and dispatcher.waiting;
-    if not exists (select from tally.task where task.queue = p_queue and task.state = 'QUEUED') then
+    -- At 32767 are those whose time is still to come.
+    if not exists (
+        select from tally.task where task.queue = p_queue and task.state = 'QUEUED' and task.priority < 32767
+    ) then
         return 0;
     end if;
     return tally.announce_tasks(p_queue, 1, 0, p_dispatcher);
+end
+$$;
+
+CREATE FUNCTION tally.publish_kinds(p_dispatcher uuid, p_kinds jsonb) RETURNS bigint
+    LANGUAGE plpgsql
+    AS $$
+begin
+    perform pg_advisory_xact_lock(hashtextextended('tally:kinds', 0));
+
+    insert into tally.queue (name)
+    select distinct published.queue from jsonb_to_recordset(p_kinds) as published (queue text)
+    on conflict (name) do nothing;
+
+    with published as (
+        select *
+        from jsonb_to_recordset(p_kinds) as given (
+            kind text, queue text, input_schema jsonb, slot text, time_limit_seconds double precision,
+            max_attempts integer, on_crash text, backoff_first_seconds double precision,
+            backoff_factor double precision, backoff_cap_seconds double precision
+        )
+        except
+        select
+            kind.kind, kind.queue, kind.input_schema, kind.slot, kind.time_limit_seconds,
+            kind.max_attempts, kind.on_crash, kind.backoff_first_seconds,
+            kind.backoff_factor, kind.backoff_cap_seconds
+        from tally.kind
+    )
+    insert into tally.kind (
+        kind, queue, input_schema, slot, time_limit_seconds,
+        max_attempts, on_crash, backoff_first_seconds,
+        backoff_factor, backoff_cap_seconds, revision, published_by
+    )
+    select
+        published.*,
+        -- Of a sequence: a row that somebody removes takes its revision with it, which webs may still know.
+        nextval('tally.kind_revision'),
+        p_dispatcher
+    from (select * from published order by published.kind) as published
+    on conflict (kind) do update set
+        queue = excluded.queue,
+        input_schema = excluded.input_schema,
+        slot = excluded.slot,
+        time_limit_seconds = excluded.time_limit_seconds,
+        max_attempts = excluded.max_attempts,
+        on_crash = excluded.on_crash,
+        backoff_first_seconds = excluded.backoff_first_seconds,
+        backoff_factor = excluded.backoff_factor,
+        backoff_cap_seconds = excluded.backoff_cap_seconds,
+        revision = excluded.revision,
+        published_at = excluded.published_at,
+        published_by = excluded.published_by;
+
+    return (select coalesce(max(kind.revision), 0) from tally.kind);
 end
 $$;
 
@@ -520,6 +617,8 @@ declare
     v_reason text;
     v_evidence text;
     v_locked bigint[];
+    v_attempts integer[];
+    v_errors jsonb[];
 begin
     select * into v_holder from tally.dispatcher where dispatcher.id = p_dispatcher for key share;
     if found and v_holder.stopped_at is null then
@@ -547,9 +646,20 @@ begin
         coalesce(v_holder.stopped_proof, 'judged by dispatcher ' || p_judge)
     );
 
-    select array_agg(locked.id) into v_locked
+    select array_agg(locked.id), array_agg(locked.attempt), array_agg(locked.error)
+    into v_locked, v_attempts, v_errors
     from (
-        select task.id
+        select
+            task.id, task.attempt,
+            jsonb_build_object(
+                'reason', case when task.cancel_requested_at is null then v_reason else 'canceled' end,
+                'detail',
+                case when task.cancel_requested_at is null then '' else v_reason || '; ' end
+                || format(
+                    'held by dispatcher %s since %s (claim %s, attempt %s): %s',
+                    task.claimed_by, tally.utc_text(task.started_at), task.claim_number, task.attempt, v_evidence
+                )
+            ) as error
         from tally.task
         where task.claimed_by = p_dispatcher
             and task.state = 'RUNNING'
@@ -559,24 +669,29 @@ begin
     ) as locked;
 
     return query
+    select requeued.id, 'QUEUED'
+    from tally.requeue_tasks(p_dispatcher, v_locked, v_attempts, v_errors, null, true) as requeued;
+
+    return query
     update tally.task
     set state = case when task.cancel_requested_at is null then 'FAILED' else 'CANCELED' end,
-        error = jsonb_build_object(
-            'reason', case when task.cancel_requested_at is null then v_reason else 'canceled' end,
-            'detail',
-            case when task.cancel_requested_at is null then '' else v_reason || '; ' end
-            || format(
-                'held by dispatcher %s since %s (claim %s, attempt %s): %s',
-                task.claimed_by, tally.utc_text(task.started_at), task.claim_number, task.attempt, v_evidence
-            )
-        ),
+        error = locked.error,
         finished_at = clock_timestamp()
-    where task.id = any (v_locked) and task.claimed_by = p_dispatcher and task.state = 'RUNNING'
+    from unnest(v_locked, v_errors) as locked (id, error)
+    where task.id = locked.id
+        -- Those that are QUEUED again have no claim.
+        and task.claim_number is not null
     returning task.id, task.state;
 end
 $$;
 
 CREATE FUNCTION tally.refuse_claim(p_dispatcher uuid, p_id bigint, p_detail text) RETURNS void
+    LANGUAGE sql
+    AS $$
+    select tally.refuse_claim(p_dispatcher, p_id, p_detail, null)
+$$;
+
+CREATE FUNCTION tally.refuse_claim(p_dispatcher uuid, p_id bigint, p_detail text, p_attempt integer) RETURNS void
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -584,6 +699,8 @@ CREATE FUNCTION tally.refuse_claim(p_dispatcher uuid, p_id bigint, p_detail text
     AS $$
 declare
     v_state text;
+    v_attempt integer;
+    v_due_at timestamptz;
 begin
     perform from tally.dispatcher
     where dispatcher.id = p_dispatcher and dispatcher.stopped_at is null
@@ -592,10 +709,13 @@ begin
         raise exception 'dispatcher % is stopped or unknown', p_dispatcher using errcode = 'TL410';
     end if;
 
-    select task.state into v_state from tally.task where task.id = p_id for update;
+    select task.state, task.attempt, task.due_at into v_state, v_attempt, v_due_at
+    from tally.task
+    where task.id = p_id
+    for update;
     if not found then
         raise exception 'there is no task %', p_id using errcode = 'TL404';
-    elsif v_state = 'RUNNING' then
+    elsif v_state = 'RUNNING' or (v_state = 'QUEUED' and (v_due_at is not null or v_attempt <> p_attempt)) then
         raise exception 'task % was claimed after all', p_id using errcode = 'TL413';
     elsif v_state <> 'QUEUED' then
         raise exception 'task % is already %', p_id, v_state using errcode = 'TL409';
@@ -621,6 +741,76 @@ CREATE FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text, p_boot
     insert into tally.dispatcher (id, host, boot_id, network_namespace, pid, slots, queue)
     values (p_dispatcher, p_host, p_boot_id, p_network_namespace, p_pid, p_slots, p_queue)
     on conflict (id) do nothing
+$$;
+
+CREATE FUNCTION tally.release_due_tasks(p_queue text, p_limit integer, p_excluded bigint[] DEFAULT '{}'::bigint[], p_only bigint[] DEFAULT NULL::bigint[]) RETURNS TABLE(released bigint, next_seconds double precision)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_sort TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+    v_now constant bigint := extract(epoch from clock_timestamp()) * 1000000;
+    v_due bigint[];
+    v_nth integer := 1;
+    v_at_once integer;
+    v_released bigint;
+    v_first bigint;
+    v_lowest bigint;
+begin
+    released := 0;
+
+    -- The privilege to write is asked for here, outside the block that takes an error for a row's.
+    select array_agg(due.id order by due.position) into v_due
+    from (
+        select task.id, task.position
+        from tally.task
+        where task.queue = p_queue and task.state = 'QUEUED' and task.priority = 32767 and task.position <= v_now
+            and task.id <> all (p_excluded)
+            and (p_only is null or task.id = any (p_only))
+        order by task.position
+        limit p_limit
+        for update skip locked
+    ) as due;
+
+    v_at_once := cardinality(v_due);
+    while v_nth <= cardinality(v_due) loop
+        begin
+            with made as (
+                update tally.task
+                set priority = task.due_priority,
+                    position = nextval('tally.task_position'),
+                    due_at = null,
+                    due_priority = null
+                from unnest(v_due[v_nth:v_nth + v_at_once - 1]) as due (id)
+                where task.id = due.id
+                returning task.position
+            )
+            select count(*), min(made.position) into v_released, v_first from made;
+            released := released + v_released;
+            v_lowest := coalesce(v_lowest, v_first);
+            v_nth := v_nth + v_at_once;
+        exception
+            when others then
+                if v_at_once = 1 then
+                    v_nth := v_nth + 1;
+                end if;
+                v_at_once := 1;
+        end;
+    end loop;
+    if released > 0 and pg_notification_queue_usage() < 0.5 then
+        perform tally.announce_tasks(p_queue, released, v_lowest);
+    end if;
+
+    select extract(epoch from (task.due_at - clock_timestamp())) into next_seconds
+    from tally.task
+    where task.queue = p_queue and task.state = 'QUEUED' and task.priority = 32767
+    order by task.position
+    limit 1;
+    return next;
+end
 $$;
 
 CREATE FUNCTION tally.remove_dispatchers(p_keep interval, p_limit integer) RETURNS bigint
@@ -682,6 +872,170 @@ begin
     return query
     select given.id, case when given.id = any (v_removed) then 'removed' else 'kept' end
     from unnest(p_ids) as given (id);
+end
+$$;
+
+CREATE FUNCTION tally.requeue_tasks(p_dispatcher uuid, p_ids bigint[], p_attempts integer[], p_errors jsonb[], p_delays double precision[], p_crashed boolean) RETURNS TABLE(id bigint, due_seconds double precision)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+    v_now constant timestamptz := clock_timestamp();
+    v_ids bigint[];
+    v_seconds double precision[];
+    v_queues text[];
+    v_positions bigint[];
+begin
+    with held as materialized (
+        -- Row by row, by its key: the planner takes a dispatcher's tasks for few, and would compare each with all of these.
+        select found.*, given.error, given.delay
+        from unnest(p_ids, p_attempts, p_errors, p_delays) as given (id, attempt, error, delay)
+        cross join lateral (
+            select
+                task.id, task.kind, task.attempt,
+                task.claimed_by is not distinct from p_dispatcher
+                    and task.attempt = given.attempt
+                    and task.state = 'RUNNING'
+                    and task.cancel_requested_at is null as may_go_on
+            from tally.task
+            where task.id = given.id
+            for update skip locked
+        ) as found
+    ),
+    again as materialized (
+        select
+            held.id, held.error,
+            -- A wait of thirty years is as good as any longer one, which a timestamp may not hold. An exponent of 600
+            -- is beyond any cap, and a number still.
+            greatest(0, least(1e9, coalesce(
+                held.delay,
+                (0.5 + random() / 2) * least(
+                    kind.backoff_cap_seconds,
+                    kind.backoff_first_seconds * exp(least(600, ln(kind.backoff_factor) * (held.attempt - 1)))
+                )
+            ))) as seconds
+        from held
+        join tally.kind on kind.kind = held.kind
+        where held.may_go_on
+            and held.attempt < kind.max_attempts
+            and (kind.on_crash = 'retry' or not p_crashed)
+    ),
+    requeued as (
+        update tally.task
+        set state = 'QUEUED',
+            claimed_by = null,
+            claim_number = null,
+            started_at = null,
+            attempts = coalesce(task.attempts, '[]') || jsonb_build_object(
+                'attempt', task.attempt,
+                'started_at', tally.utc_text(task.started_at),
+                'finished_at', tally.utc_text(v_now),
+                'error', again.error,
+                'dispatcher', p_dispatcher
+            ),
+            priority = case when again.seconds > 0 then 32767 else least(task.priority, 32766) end,
+            position = case
+                when again.seconds > 0 then (extract(epoch from due.at) * 1000000)::bigint
+                else nextval('tally.task_position')
+            end,
+            due_at = case when again.seconds > 0 then due.at end,
+            due_priority = case when again.seconds > 0 then least(task.priority, 32766) end
+        from again
+        cross join lateral (select v_now + make_interval(secs => again.seconds) as at) as due
+        where task.id = again.id
+        returning task.id, task.queue, task.position, again.seconds
+    )
+    select
+        array_agg(requeued.id), array_agg(requeued.seconds), array_agg(requeued.queue), array_agg(requeued.position)
+    into v_ids, v_seconds, v_queues, v_positions
+    from requeued;
+
+    if 0 = any (v_seconds) and pg_notification_queue_usage() < 0.5 then
+        perform tally.announce_tasks(made.queue, count(*), min(made.position))
+        from unnest(v_queues, v_positions, v_seconds) as made (queue, position, seconds)
+        where made.seconds = 0
+        group by made.queue;
+    end if;
+
+    return query select * from unnest(v_ids, v_seconds);
+end
+$$;
+
+CREATE FUNCTION tally.retry_tasks(p_dispatcher uuid, p_ids bigint[], p_attempts integer[], p_errors jsonb[], p_endings text[], p_delays double precision[]) RETURNS TABLE(id bigint, verdict text, state text, due_seconds double precision)
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+    v_locked bigint[];
+    v_requeued bigint[];
+    v_seconds double precision[];
+    v_finished bigint[];
+    v_verdicts text[];
+begin
+    -- Only of a row that is locked from here on can it be said that it was not requeued because no attempt is left.
+    select array_agg(locked.id) into v_locked
+    from (
+        select task.id from tally.task where task.id = any (p_ids) order by task.id for update skip locked
+    ) as locked;
+
+    select array_agg(requeued.id), array_agg(requeued.due_seconds) into v_requeued, v_seconds
+    from tally.requeue_tasks(p_dispatcher, p_ids, p_attempts, p_errors, p_delays, false) as requeued;
+
+    return query select made.id, 'written', 'QUEUED', made.seconds from unnest(v_requeued, v_seconds) as made (id, seconds);
+    if cardinality(v_requeued) = cardinality(p_ids) then
+        return;
+    end if;
+
+    select array_agg(finished.id), array_agg(finished.verdict) into v_finished, v_verdicts
+    from (
+        select
+            array_agg(given.id) as ids,
+            array_agg(given.attempt) as attempts,
+            array_agg('FAILED'::text) as states,
+            array_agg(null::jsonb) as results,
+            array_agg(given.error) as errors,
+            array_agg(given.ending) as endings
+        from unnest(p_ids, p_attempts, p_errors, p_endings) as given (id, attempt, error, ending)
+        where given.id = any (v_locked) and given.id <> all (coalesce(v_requeued, '{}'))
+    ) as rest
+    cross join lateral tally.finish_tasks(
+        p_dispatcher, rest.ids, rest.attempts, rest.states, rest.results, rest.errors, rest.endings
+    ) as finished;
+
+    return query
+    select
+        given.id,
+        case
+            when task.id is not null and finished.id is null then 'locked'
+            when kept.is_there then 'yours already'
+            else coalesce(finished.verdict, 'late')
+        end,
+        case
+            when kept.is_there then 'QUEUED'
+            when finished.verdict in ('written', 'yours already') then task.state
+        end,
+        case
+            when kept.is_there and task.attempt = given.attempt and task.due_at is not null
+                then greatest(0, extract(epoch from (task.due_at - clock_timestamp()))::double precision)
+            when kept.is_there then 0
+        end
+    from unnest(p_ids, p_attempts, p_errors) as given (id, attempt, error)
+    left join tally.task on task.id = given.id
+    left join unnest(v_finished, v_verdicts) as finished (id, verdict) on finished.id = given.id
+    cross join lateral (
+        select finished.id is not null and exists (
+            select
+            from jsonb_array_elements(task.attempts) as ended (entry)
+            where (ended.entry ->> 'attempt')::integer = given.attempt
+                and ended.entry ->> 'dispatcher' = p_dispatcher::text
+                and ended.entry -> 'error' = given.error
+        ) as is_there
+    ) as kept
+    where given.id <> all (coalesce(v_requeued, '{}'));
 end
 $$;
 
@@ -841,6 +1195,15 @@ CREATE FUNCTION tally.submission_digest(p_kind text, p_input jsonb) RETURNS byte
 $$;
 
 CREATE FUNCTION tally.submit_keyed_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean, p_whole boolean, p_room integer) RETURNS TABLE(token uuid, verdict text, id bigint, row_token uuid, document text)
+    LANGUAGE sql
+    AS $$
+    select *
+    from tally.submit_keyed_tasks(
+        p_queue, p_tokens, p_kinds, p_inputs, p_keys, p_key_wait_ms, p_notify, p_whole, p_room, null
+    )
+$$;
+
+CREATE FUNCTION tally.submit_keyed_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean, p_whole boolean, p_room integer, p_retry_of bigint[]) RETURNS TABLE(token uuid, verdict text, id bigint, row_token uuid, document text)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -880,12 +1243,12 @@ begin
 
     perform set_config('lock_timeout', p_key_wait_ms || 'ms', true);
     with admitted as (
-        insert into tally.task (token, queue, kind, input, idempotency_key, digest)
+        insert into tally.task (token, queue, kind, input, retry_of, idempotency_key, digest)
         select
-            submitted.token, p_queue, submitted.kind, submitted.input, submitted.key,
+            submitted.token, p_queue, submitted.kind, submitted.input, submitted.retry_of, submitted.key,
             case when submitted.key is not null then tally.submission_digest(submitted.kind, submitted.input) end
-        from unnest(p_tokens, p_kinds, p_inputs, p_keys, v_new)
-            with ordinality as submitted (token, kind, input, key, is_new, ordinal)
+        from unnest(p_tokens, p_kinds, p_inputs, p_keys, p_retry_of, v_new)
+            with ordinality as submitted (token, kind, input, key, retry_of, is_new, ordinal)
         where submitted.is_new
         order by submitted.ordinal
         on conflict (idempotency_key) where idempotency_key is not null do nothing
@@ -912,7 +1275,8 @@ begin
         case
             when admitted.id is not null then 'admitted'
             when keyed.id is null then 'overloaded'
-            when keyed.digest = tally.submission_digest(submitted.kind, submitted.input) then 'admitted'
+            when keyed.digest = tally.submission_digest(submitted.kind, submitted.input)
+                and keyed.retry_of is not distinct from submitted.retry_of then 'admitted'
             else 'key reused'
         end,
         coalesce(admitted.id, keyed.id),
@@ -921,12 +1285,12 @@ begin
             admitted.document,
             case when keyed.id is not null and not p_whole then tally.task_document(keyed.whole) end
         )
-    from unnest(p_tokens, p_kinds, p_inputs, p_keys)
-        with ordinality as submitted (token, kind, input, key, ordinal)
+    from unnest(p_tokens, p_kinds, p_inputs, p_keys, p_retry_of)
+        with ordinality as submitted (token, kind, input, key, retry_of, ordinal)
     left join unnest(v_ids, v_tokens, v_documents) as admitted (id, token, document) using (token)
     -- A look into the index for each key, however few rows there were when this was planned.
     left join lateral (
-        select task.id, task.token, task.digest, task as whole
+        select task.id, task.token, task.digest, task.retry_of, task as whole
         from tally.task
         where task.idempotency_key = submitted.key
         limit 1
@@ -935,14 +1299,76 @@ begin
 end
 $$;
 
+CREATE FUNCTION tally.submit_task(p_kind text, p_input jsonb, p_queue text DEFAULT NULL::text, p_idempotency_key text DEFAULT NULL::text, p_priority integer DEFAULT 0, p_notify boolean DEFAULT true) RETURNS bigint
+    LANGUAGE plpgsql
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+declare
+    v_queue constant text := coalesce(
+        p_queue, (select kind.queue from tally.kind where kind.kind = p_kind), 'default'
+    );
+    v_id bigint;
+    v_position bigint;
+    v_is_same boolean;
+begin
+    if not exists (select from tally.queue where queue.name = v_queue) then
+        raise exception 'there is no queue named %', quote_literal(v_queue) using errcode = 'TL404';
+    end if;
+
+    -- Again, where the key's task is removed between the two looks.
+    for v_turn in 1 .. 3 loop
+        insert into tally.task (token, queue, kind, input, priority, idempotency_key, digest)
+        values (
+            gen_random_uuid(), v_queue, p_kind, p_input, p_priority, p_idempotency_key,
+            case when p_idempotency_key is not null then tally.submission_digest(p_kind, p_input) end
+        )
+        on conflict (idempotency_key) where idempotency_key is not null do nothing
+        returning task.id, task.position into v_id, v_position;
+        if found then
+            if p_notify and pg_notification_queue_usage() < 0.5 then
+                perform tally.announce_tasks(v_queue, 1, v_position);
+            end if;
+            return v_id;
+        end if;
+
+        select task.id, task.digest = tally.submission_digest(p_kind, p_input) and task.retry_of is null
+        into v_id, v_is_same
+        from tally.task
+        where task.idempotency_key = p_idempotency_key;
+        if v_is_same then
+            -- It may not be on the standbys, nor on the disk yet: with something written, the commit waits for both.
+            perform pg_logical_emit_message(true, 'tally', 'answered');
+            return v_id;
+        elsif found then
+            raise exception 'the idempotency key belongs to task %, submitted with another kind or input', v_id
+                using errcode = 'TL415';
+        end if;
+    end loop;
+    raise exception 'a trigger of the database left the row out';
+end
+$$;
+
 CREATE FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean DEFAULT true) RETURNS TABLE(token uuid, verdict text, id bigint, row_token uuid, document text)
     LANGUAGE sql
     AS $$
-    select *
-    from tally.submit_tasks(p_queue, p_tokens, p_kinds, p_inputs, p_keys, p_key_wait_ms, p_notify, false)
+    select made.token, made.verdict, made.id, made.row_token, made.document
+    from tally.submit_tasks(
+        p_queue, p_tokens, p_kinds, p_inputs, p_keys, p_key_wait_ms, p_notify, false, null
+    ) as made
 $$;
 
 CREATE FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean, p_whole boolean) RETURNS TABLE(token uuid, verdict text, id bigint, row_token uuid, document text)
+    LANGUAGE sql
+    AS $$
+    select made.token, made.verdict, made.id, made.row_token, made.document
+    from tally.submit_tasks(
+        p_queue, p_tokens, p_kinds, p_inputs, p_keys, p_key_wait_ms, p_notify, p_whole, null
+    ) as made
+$$;
+
+CREATE FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean, p_whole boolean, p_retry_of bigint[]) RETURNS TABLE(token uuid, verdict text, id bigint, row_token uuid, document text, revision bigint)
     LANGUAGE plpgsql
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
@@ -953,41 +1379,59 @@ declare
     v_room integer;
     v_made integer;
     v_next bigint;
+    v_revision bigint;
 begin
     perform pg_advisory_xact_lock(tally.queue_lock_key(p_queue));
     v_room := tally.room_in_queue(p_queue, v_wanted);
+    select
+        drawn.last_value + drawn.is_called::integer,
+        coalesce((select max(kind.revision) from tally.kind), 0)
+    into v_next, v_revision
+    from tally.task_position as drawn;
+
     if array_remove(p_keys, null) <> '{}' then
         return query
-        select *
+        select keyed.*, v_revision
         from tally.submit_keyed_tasks(
-            p_queue, p_tokens, p_kinds, p_inputs, p_keys, p_key_wait_ms, p_notify, p_whole, v_room
-        );
+            p_queue, p_tokens, p_kinds, p_inputs, p_keys, p_key_wait_ms, p_notify, p_whole, v_room, p_retry_of
+        ) as keyed;
         return;
     end if;
     if p_whole and v_room < v_wanted then
         v_room := 0;
     end if;
 
-    select drawn.last_value + drawn.is_called::integer into v_next from tally.task_position as drawn;
     return query
-    insert into tally.task (token, queue, kind, input)
-    select submitted.token, p_queue, submitted.kind, submitted.input
-    from unnest(p_tokens, p_kinds, p_inputs) as submitted (token, kind, input)
+    insert into tally.task (token, queue, kind, input, retry_of)
+    select submitted.token, p_queue, submitted.kind, submitted.input, submitted.retry_of
+    from unnest(p_tokens, p_kinds, p_inputs, p_retry_of) as submitted (token, kind, input, retry_of)
     limit v_room
     returning
-        task.token, 'admitted', task.id, task.token, case when not p_whole then tally.task_document(task) end;
+        task.token, 'admitted', task.id, task.token, case when not p_whole then tally.task_document(task) end,
+        v_revision;
     get diagnostics v_made = row_count;
     if v_made < v_room then
         -- The answers are told apart by their order.
         raise exception 'a trigger of the database left % of % rows out', v_room - v_made, v_room;
     end if;
     return query
-    select refused.token, 'overloaded', null::bigint, null::uuid, null::text
+    select refused.token, 'overloaded', null::bigint, null::uuid, null::text, v_revision
     from unnest(p_tokens[v_room + 1:]) as refused (token);
 
     if v_room > 0 and p_notify then
         perform tally.announce_tasks(p_queue, v_room, v_next);
     end if;
+end
+$$;
+
+CREATE FUNCTION tally.task_by_id(p_id bigint) RETURNS SETOF text
+    LANGUAGE plpgsql STABLE
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+begin
+    return query select tally.task_document(task) from tally.task where task.id = p_id;
 end
 $$;
 
@@ -1018,8 +1462,15 @@ CREATE TABLE tally.task (
     finished_at timestamp with time zone,
     idempotency_key text,
     digest bytea,
+    attempts jsonb,
+    due_at timestamp with time zone,
+    due_priority smallint,
+    retry_of bigint,
+    CONSTRAINT attempts_are_a_list CHECK ((jsonb_typeof(attempts) = 'array'::text)),
     CONSTRAINT claim_is_whole_or_absent CHECK (((claimed_by IS NULL) = (claim_number IS NULL))),
     CONSTRAINT digest_set_exactly_with_a_key CHECK (((digest IS NULL) = (idempotency_key IS NULL))),
+    CONSTRAINT due_at_set_exactly_while_queued_at_the_last_priority CHECK (((due_at IS NOT NULL) = ((state = 'QUEUED'::text) AND (priority = 32767)))),
+    CONSTRAINT due_at_set_exactly_with_due_priority CHECK (((due_at IS NULL) = (due_priority IS NULL))),
     CONSTRAINT error_names_its_reason CHECK (((error IS NULL) OR (COALESCE(jsonb_typeof((error -> 'reason'::text)), 'none'::text) = 'string'::text))),
     CONSTRAINT error_set_exactly_when_failed_or_canceled CHECK (((error IS NOT NULL) = (state = ANY (ARRAY['FAILED'::text, 'CANCELED'::text])))),
     CONSTRAINT failed_was_not_canceled CHECK (((state <> 'FAILED'::text) OR (cancel_requested_at IS NULL))),
@@ -1039,6 +1490,14 @@ COMMENT ON COLUMN tally.task.idempotency_key IS 'chosen by the client: the same 
 
 COMMENT ON COLUMN tally.task.digest IS 'tally.submission_digest(kind, input) of the submission that made the row';
 
+COMMENT ON COLUMN tally.task.attempts IS 'the attempts that ended and were followed by another';
+
+COMMENT ON COLUMN tally.task.due_at IS 'when the next attempt may begin, while the task waits for that';
+
+COMMENT ON COLUMN tally.task.due_priority IS 'the priority that the task gets back then';
+
+COMMENT ON COLUMN tally.task.retry_of IS 'the task that this one repeats, by hand';
+
 CREATE FUNCTION tally.task_document(p_task tally.task) RETURNS text
     LANGUAGE sql STABLE
     AS $$
@@ -1055,7 +1514,24 @@ CREATE FUNCTION tally.task_document(p_task tally.task) RETURNS text
         ',"created_at":', coalesce(to_json(tally.utc_text(p_task.created_at))::text, 'null'),
         ',"started_at":', coalesce(to_json(tally.utc_text(p_task.started_at))::text, 'null'),
         ',"finished_at":', coalesce(to_json(tally.utc_text(p_task.finished_at))::text, 'null'),
-        '}'
+        ',"due_at":', coalesce(to_json(tally.utc_text(p_task.due_at))::text, 'null'),
+        ',"retry_of":', coalesce(p_task.retry_of::text, 'null'),
+        ',"attempts":[',
+        concat_ws(
+            ',',
+            case when p_task.attempts is not null then tally.earlier_attempts(p_task.attempts) end,
+            -- The one that ended the task, if that had begun.
+            case
+                when p_task.started_at is not null and p_task.finished_at is not null then concat(
+                    '{"attempt":', p_task.attempt,
+                    ',"started_at":', to_json(tally.utc_text(p_task.started_at)),
+                    ',"finished_at":', to_json(tally.utc_text(p_task.finished_at)),
+                    ',"error":', coalesce(p_task.error::text, 'null'),
+                    '}'
+                )
+            end
+        ),
+        ']}'
     )
 $$;
 
@@ -1118,6 +1594,38 @@ CREATE TABLE tally.dispatcher (
     CONSTRAINT stopped_why_set_exactly_when_stopped CHECK (((stopped_why IS NULL) = (stopped_at IS NULL)))
 );
 
+CREATE TABLE tally.kind (
+    kind text NOT NULL,
+    queue text NOT NULL,
+    input_schema jsonb,
+    slot text NOT NULL,
+    time_limit_seconds double precision,
+    max_attempts integer NOT NULL,
+    on_crash text NOT NULL,
+    backoff_first_seconds double precision NOT NULL,
+    backoff_factor double precision NOT NULL,
+    backoff_cap_seconds double precision NOT NULL,
+    revision bigint NOT NULL,
+    published_at timestamp with time zone DEFAULT clock_timestamp() NOT NULL,
+    published_by uuid NOT NULL,
+    CONSTRAINT backoff_does_not_shrink CHECK (((backoff_first_seconds >= (0)::double precision) AND (backoff_factor >= (1)::double precision) AND (backoff_cap_seconds >= (0)::double precision))),
+    CONSTRAINT input_schema_is_an_object CHECK ((jsonb_typeof(input_schema) = 'object'::text)),
+    CONSTRAINT kind_is_short CHECK (((octet_length(kind) >= 1) AND (octet_length(kind) <= 255))),
+    CONSTRAINT max_attempts_are_positive CHECK ((max_attempts >= 1)),
+    CONSTRAINT on_crash_is_known CHECK ((on_crash = ANY (ARRAY['fail'::text, 'retry'::text]))),
+    CONSTRAINT slot_is_known CHECK ((slot = ANY (ARRAY['thread'::text, 'process'::text]))),
+    CONSTRAINT time_limit_is_positive CHECK ((time_limit_seconds > (0)::double precision))
+);
+
+COMMENT ON COLUMN tally.kind.revision IS 'higher than any before it whenever a row changes';
+
+CREATE SEQUENCE tally.kind_revision
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
 CREATE TABLE tally.migration (
     version integer NOT NULL,
     name text NOT NULL,
@@ -1171,11 +1679,17 @@ CREATE VIEW tally.text_stats AS
 ALTER TABLE ONLY tally.dispatcher
     ADD CONSTRAINT dispatcher_pkey PRIMARY KEY (id);
 
+ALTER TABLE ONLY tally.kind
+    ADD CONSTRAINT kind_pkey PRIMARY KEY (kind);
+
 ALTER TABLE ONLY tally.migration
     ADD CONSTRAINT migration_pkey PRIMARY KEY (version);
 
 ALTER TABLE ONLY tally.queue
     ADD CONSTRAINT queue_pkey PRIMARY KEY (name);
+
+ALTER TABLE ONLY tally.kind
+    ADD CONSTRAINT revision_is_unique UNIQUE (revision);
 
 ALTER TABLE ONLY tally.task
     ADD CONSTRAINT task_pkey PRIMARY KEY (id);
@@ -1200,6 +1714,8 @@ REVOKE ALL ON FUNCTION tally.condemn_dispatcher(p_dispatcher uuid, p_beat bigint
 
 REVOKE ALL ON FUNCTION tally.dispatcher_lock_key(p_dispatcher uuid) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tally.earlier_attempts(p_attempts jsonb) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tally.end_backends(p_application_name_prefix text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.end_sessions(p_dispatchers uuid[], p_beats bigint[]) FROM PUBLIC;
@@ -1220,6 +1736,8 @@ REVOKE ALL ON FUNCTION tally.open_count(p_queue text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.pass_on_wake(p_dispatcher uuid, p_queue text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tally.publish_kinds(p_dispatcher uuid, p_kinds jsonb) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tally.query_excerpt(p_query text) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.queue_lock_key(p_queue text) FROM PUBLIC;
@@ -1230,13 +1748,21 @@ REVOKE ALL ON FUNCTION tally.recover_tasks(p_dispatcher uuid, p_only bigint[], p
 
 REVOKE ALL ON FUNCTION tally.refuse_claim(p_dispatcher uuid, p_id bigint, p_detail text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tally.refuse_claim(p_dispatcher uuid, p_id bigint, p_detail text, p_attempt integer) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text, p_boot_id text, p_network_namespace text, p_pid integer, p_slots integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.register_dispatcher(p_dispatcher uuid, p_host text, p_boot_id text, p_network_namespace text, p_pid integer, p_slots integer, p_queue text) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tally.release_due_tasks(p_queue text, p_limit integer, p_excluded bigint[], p_only bigint[]) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tally.remove_dispatchers(p_keep interval, p_limit integer) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.remove_tasks(p_ids bigint[], p_keep interval) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.requeue_tasks(p_dispatcher uuid, p_ids bigint[], p_attempts integer[], p_errors jsonb[], p_delays double precision[], p_crashed boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.retry_tasks(p_dispatcher uuid, p_ids bigint[], p_attempts integer[], p_errors jsonb[], p_endings text[], p_delays double precision[]) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.room_in_queue(p_queue text, p_wanted integer) FROM PUBLIC;
 
@@ -1252,9 +1778,17 @@ REVOKE ALL ON FUNCTION tally.submission_digest(p_kind text, p_input jsonb) FROM 
 
 REVOKE ALL ON FUNCTION tally.submit_keyed_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean, p_whole boolean, p_room integer) FROM PUBLIC;
 
+REVOKE ALL ON FUNCTION tally.submit_keyed_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean, p_whole boolean, p_room integer, p_retry_of bigint[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.submit_task(p_kind text, p_input jsonb, p_queue text, p_idempotency_key text, p_priority integer, p_notify boolean) FROM PUBLIC;
+
 REVOKE ALL ON FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean, p_whole boolean) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.submit_tasks(p_queue text, p_tokens uuid[], p_kinds text[], p_inputs jsonb[], p_keys text[], p_key_wait_ms integer, p_notify boolean, p_whole boolean, p_retry_of bigint[]) FROM PUBLIC;
+
+REVOKE ALL ON FUNCTION tally.task_by_id(p_id bigint) FROM PUBLIC;
 
 REVOKE ALL ON FUNCTION tally.task_document(p_task tally.task) FROM PUBLIC;
 

@@ -115,6 +115,13 @@ class Settings:
         least=1,
     )
     keep: str = _text("7d", "how long ended tasks are kept, in s, m, h or d (60s at least), or forever")
+    stop_grace: timedelta = _seconds(
+        5, "how long a body in a process has to stop after SIGTERM, at a cancel or its time limit; then it is killed"
+    )
+    process_tasks: int = _count(10_000, "tasks that a process runs before another takes its place")
+    process_mib: int = _count(
+        1024, "resident memory, in MiB, of a process after a task, above which another takes its place"
+    )
     max_words: int = _count(1_000_000, "text.stats fails a text of more words", least=0)
     max_result_bytes: int = _count(1024 * 1024, "largest result, as JSON", most=256 * 1024 * 1024)
     max_detail_bytes: int = _count(16 * 1024, "longest error.detail; longer ones are cut", least=256)

@@ -1,11 +1,13 @@
 """The states of a task and every arrow between them.
 
 QUEUED is open and nobody's: a dispatcher may claim it, a client may cancel it, and a dispatcher whose claim the
-database refuses for this very task may fail it.
+database refuses for this very task may fail it. One that is to be tried again later waits for its time first, where no
+claim looks, and any dispatcher may release it then.
 
-RUNNING is open and held by one claim. Only the holder may finish it; a cancel is accepted but leaves it RUNNING
-until its body has ended. Its own dispatcher may give up a row that it does not hold, and a judge may recover it
-once its dispatcher is proven gone or lost. A task whose cancel was accepted ends CANCELED, whoever ends it.
+RUNNING is open and held by one claim. Only the holder may finish it, or put it back for another attempt, if its kind
+has one left; a cancel is accepted but leaves it RUNNING until its body has ended. Its own dispatcher may give up a row
+that it does not hold, and a judge may recover it once its dispatcher is proven gone or lost: only a kind that says so
+is then tried again. A task whose cancel was accepted ends CANCELED, whoever ends it.
 
 SUCCEEDED, FAILED and CANCELED are terminal: nobody may move a task out of them, ever.
 
@@ -36,7 +38,9 @@ class TaskEvent(StrEnum):
     CLAIM = "claim_tasks"
     REFUSE = "refuse_claim"
     CANCEL = "cancel_task"
+    RELEASE = "release_due_tasks"
     FINISH = "finish_tasks"
+    RETRY = "retry_tasks"
     LOSE = "fail_lost_tasks"
     RECOVER = "recover_tasks"
 
@@ -46,12 +50,14 @@ TRANSITIONS: Final[dict[TaskState, dict[TaskEvent, frozenset[TaskState]]]] = {
         TaskEvent.CLAIM: frozenset({TaskState.RUNNING}),
         TaskEvent.REFUSE: frozenset({TaskState.FAILED}),
         TaskEvent.CANCEL: frozenset({TaskState.CANCELED}),
+        TaskEvent.RELEASE: frozenset({TaskState.QUEUED}),
     },
     TaskState.RUNNING: {
         TaskEvent.CANCEL: frozenset({TaskState.RUNNING}),
         TaskEvent.FINISH: frozenset({TaskState.SUCCEEDED, TaskState.FAILED, TaskState.CANCELED}),
-        TaskEvent.LOSE: frozenset({TaskState.FAILED, TaskState.CANCELED}),
-        TaskEvent.RECOVER: frozenset({TaskState.FAILED, TaskState.CANCELED}),
+        TaskEvent.RETRY: frozenset({TaskState.QUEUED, TaskState.FAILED, TaskState.CANCELED}),
+        TaskEvent.LOSE: frozenset({TaskState.QUEUED, TaskState.FAILED, TaskState.CANCELED}),
+        TaskEvent.RECOVER: frozenset({TaskState.QUEUED, TaskState.FAILED, TaskState.CANCELED}),
     },
     TaskState.SUCCEEDED: {},
     TaskState.FAILED: {},

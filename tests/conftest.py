@@ -1,5 +1,6 @@
 """The suite's fixtures; what they make is in tests/support/, a file each."""
 
+import signal
 from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
@@ -7,12 +8,16 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from sql.throwaway import binaries
 from tests.support.database import Database, cloned_database, drop
 from tests.support.ledger import Ledger
 from tests.support.program import RunDispatcher, RunProgram, programs
 from tests.support.proxy import Proxy
-from tests.support.server import TestServer, binaries, started_server, version
+from tests.support.server import TestServer, started_server, version
 from tests.support.service import Service
+
+# A shell that starts this in the background has SIGINT ignored, and whatever is started here would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _FAILED = pytest.StashKey[bool]()
 

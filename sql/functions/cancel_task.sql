@@ -22,7 +22,13 @@ begin
     if v_task.state = 'QUEUED' then
         update tally.task
         set state = 'CANCELED',
-            error = jsonb_build_object('reason', 'canceled', 'detail', 'not started'),
+            error = jsonb_build_object(
+                'reason', 'canceled',
+                'detail', case when v_task.attempt = 0 then 'not started' else 'not started again' end
+            ),
+            priority = coalesce(v_task.due_priority, v_task.priority),
+            due_at = null,
+            due_priority = null,
             finished_at = clock_timestamp()
         where task.id = p_id
         returning * into v_task;

@@ -3,7 +3,8 @@
 -- than the last: a call whose reply was lost is settled by it (settle_claim). The rows come in no promised order.
 -- p_after_positions is the cursor, {"priority": position}: of a priority in it, what is at or below its position is not
 -- looked at, so that a claim costs the same however many dead index entries lie there. p_excluded are ids to pass over.
--- p_only, where not null, are the only ids to take.
+-- p_only, where not null, are the only ids to take. The priority 32767 is that of tasks whose time is still to come
+-- (docs/decisions/0021): the scan of the index ends before it, and they cost a claim nothing, however many they are.
 -- Locks the dispatcher's row for key share, a statement of its own and first: a stopped dispatcher claims
 -- nothing, and one that is being condemned waits and is then refused. Then the tasks' rows, skipping locked ones.
 -- Keeps in the dispatcher's row whether it waits to be woken: whether this claim left slots free. A claim that took
@@ -55,7 +56,7 @@ begin
     for v_range in
         select
             start.priority, start.position,
-            lead(start.priority, 1, 32768) over (order by start.priority) as next_priority
+            lead(start.priority, 1, 32767) over (order by start.priority) as next_priority
         from (
             select -32768, 0::bigint
             union all
@@ -120,6 +121,7 @@ begin
         where task.queue = p_queue
             and task.state = 'QUEUED'
             and (task.priority, task.position) > (v_range.priority::smallint, v_range.position)
+            and task.priority < 32767
         order by task.priority, task.position
         limit 1;
         if found then

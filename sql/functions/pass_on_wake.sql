@@ -11,7 +11,10 @@ set jit = off
 as $$
 begin
     update tally.dispatcher set waiting = false where dispatcher.id = p_dispatcher and dispatcher.waiting;
-    if not exists (select from tally.task where task.queue = p_queue and task.state = 'QUEUED') then
+    -- At 32767 are those whose time is still to come.
+    if not exists (
+        select from tally.task where task.queue = p_queue and task.state = 'QUEUED' and task.priority < 32767
+    ) then
         return 0;
     end if;
     return tally.announce_tasks(p_queue, 1, 0, p_dispatcher);

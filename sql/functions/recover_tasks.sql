@@ -1,5 +1,6 @@
 -- What becomes of the tasks of a dispatcher that is stopped, or of which there is no row:
--- RUNNING -> FAILED, or CANCELED where a cancel was accepted. Returns what was written.
+-- RUNNING -> FAILED, or CANCELED where a cancel was accepted, or back to QUEUED where the kind is to run again after a crash
+-- and has an attempt left (requeue_tasks). Returns what was written.
 -- error.detail tells who held it, since when, the holder's last beat, the proof, and who judged: p_judge, where the
 -- holder was not condemned (then its proof tells).
 -- Called by condemn_dispatcher, and by every judge at every look for rows that an earlier look found locked.
@@ -20,6 +21,8 @@ declare
     v_reason text;
     v_evidence text;
     v_locked bigint[];
+    v_attempts integer[];
+    v_errors jsonb[];
 begin
     select * into v_holder from tally.dispatcher where dispatcher.id = p_dispatcher for key share;
     if found and v_holder.stopped_at is null then
@@ -47,9 +50,20 @@ begin
         coalesce(v_holder.stopped_proof, 'judged by dispatcher ' || p_judge)
     );
 
-    select array_agg(locked.id) into v_locked
+    select array_agg(locked.id), array_agg(locked.attempt), array_agg(locked.error)
+    into v_locked, v_attempts, v_errors
     from (
-        select task.id
+        select
+            task.id, task.attempt,
+            jsonb_build_object(
+                'reason', case when task.cancel_requested_at is null then v_reason else 'canceled' end,
+                'detail',
+                case when task.cancel_requested_at is null then '' else v_reason || '; ' end
+                || format(
+                    'held by dispatcher %s since %s (claim %s, attempt %s): %s',
+                    task.claimed_by, tally.utc_text(task.started_at), task.claim_number, task.attempt, v_evidence
+                )
+            ) as error
         from tally.task
         where task.claimed_by = p_dispatcher
             and task.state = 'RUNNING'
@@ -59,19 +73,18 @@ begin
     ) as locked;
 
     return query
+    select requeued.id, 'QUEUED'
+    from tally.requeue_tasks(p_dispatcher, v_locked, v_attempts, v_errors, null, true) as requeued;
+
+    return query
     update tally.task
     set state = case when task.cancel_requested_at is null then 'FAILED' else 'CANCELED' end,
-        error = jsonb_build_object(
-            'reason', case when task.cancel_requested_at is null then v_reason else 'canceled' end,
-            'detail',
-            case when task.cancel_requested_at is null then '' else v_reason || '; ' end
-            || format(
-                'held by dispatcher %s since %s (claim %s, attempt %s): %s',
-                task.claimed_by, tally.utc_text(task.started_at), task.claim_number, task.attempt, v_evidence
-            )
-        ),
+        error = locked.error,
         finished_at = clock_timestamp()
-    where task.id = any (v_locked) and task.claimed_by = p_dispatcher and task.state = 'RUNNING'
+    from unnest(v_locked, v_errors) as locked (id, error)
+    where task.id = locked.id
+        -- Those that are QUEUED again have no claim.
+        and task.claim_number is not null
     returning task.id, task.state;
 end
 $$;

@@ -10,7 +10,8 @@ create or replace function tally.submit_keyed_tasks(
     p_key_wait_ms integer,
     p_notify boolean,
     p_whole boolean,
-    p_room integer
+    p_room integer,
+    p_retry_of bigint[]
 )
 returns table (token uuid, verdict text, id bigint, row_token uuid, document text)
 language plpgsql
@@ -52,12 +53,12 @@ begin
 
     perform set_config('lock_timeout', p_key_wait_ms || 'ms', true);
     with admitted as (
-        insert into tally.task (token, queue, kind, input, idempotency_key, digest)
+        insert into tally.task (token, queue, kind, input, retry_of, idempotency_key, digest)
         select
-            submitted.token, p_queue, submitted.kind, submitted.input, submitted.key,
+            submitted.token, p_queue, submitted.kind, submitted.input, submitted.retry_of, submitted.key,
             case when submitted.key is not null then tally.submission_digest(submitted.kind, submitted.input) end
-        from unnest(p_tokens, p_kinds, p_inputs, p_keys, v_new)
-            with ordinality as submitted (token, kind, input, key, is_new, ordinal)
+        from unnest(p_tokens, p_kinds, p_inputs, p_keys, p_retry_of, v_new)
+            with ordinality as submitted (token, kind, input, key, retry_of, is_new, ordinal)
         where submitted.is_new
         order by submitted.ordinal
         on conflict (idempotency_key) where idempotency_key is not null do nothing
@@ -84,7 +85,8 @@ begin
         case
             when admitted.id is not null then 'admitted'
             when keyed.id is null then 'overloaded'
-            when keyed.digest = tally.submission_digest(submitted.kind, submitted.input) then 'admitted'
+            when keyed.digest = tally.submission_digest(submitted.kind, submitted.input)
+                and keyed.retry_of is not distinct from submitted.retry_of then 'admitted'
             else 'key reused'
         end,
         coalesce(admitted.id, keyed.id),
@@ -93,16 +95,37 @@ begin
             admitted.document,
             case when keyed.id is not null and not p_whole then tally.task_document(keyed.whole) end
         )
-    from unnest(p_tokens, p_kinds, p_inputs, p_keys)
-        with ordinality as submitted (token, kind, input, key, ordinal)
+    from unnest(p_tokens, p_kinds, p_inputs, p_keys, p_retry_of)
+        with ordinality as submitted (token, kind, input, key, retry_of, ordinal)
     left join unnest(v_ids, v_tokens, v_documents) as admitted (id, token, document) using (token)
     -- A look into the index for each key, however few rows there were when this was planned.
     left join lateral (
-        select task.id, task.token, task.digest, task as whole
+        select task.id, task.token, task.digest, task.retry_of, task as whole
         from tally.task
         where task.idempotency_key = submitted.key
         limit 1
     ) as keyed on true
     order by submitted.ordinal;
 end
+$$;
+
+-- What the submit_tasks of the version before calls, which may be under way while it is replaced.
+create or replace function tally.submit_keyed_tasks(
+    p_queue text,
+    p_tokens uuid[],
+    p_kinds text[],
+    p_inputs jsonb[],
+    p_keys text[],
+    p_key_wait_ms integer,
+    p_notify boolean,
+    p_whole boolean,
+    p_room integer
+)
+returns table (token uuid, verdict text, id bigint, row_token uuid, document text)
+language sql
+as $$
+    select *
+    from tally.submit_keyed_tasks(
+        p_queue, p_tokens, p_kinds, p_inputs, p_keys, p_key_wait_ms, p_notify, p_whole, p_room, null
+    )
 $$;

@@ -19,6 +19,23 @@ as $$
         ',"created_at":', coalesce(to_json(tally.utc_text(p_task.created_at))::text, 'null'),
         ',"started_at":', coalesce(to_json(tally.utc_text(p_task.started_at))::text, 'null'),
         ',"finished_at":', coalesce(to_json(tally.utc_text(p_task.finished_at))::text, 'null'),
-        '}'
+        ',"due_at":', coalesce(to_json(tally.utc_text(p_task.due_at))::text, 'null'),
+        ',"retry_of":', coalesce(p_task.retry_of::text, 'null'),
+        ',"attempts":[',
+        concat_ws(
+            ',',
+            case when p_task.attempts is not null then tally.earlier_attempts(p_task.attempts) end,
+            -- The one that ended the task, if that had begun.
+            case
+                when p_task.started_at is not null and p_task.finished_at is not null then concat(
+                    '{"attempt":', p_task.attempt,
+                    ',"started_at":', to_json(tally.utc_text(p_task.started_at)),
+                    ',"finished_at":', to_json(tally.utc_text(p_task.finished_at)),
+                    ',"error":', coalesce(p_task.error::text, 'null'),
+                    '}'
+                )
+            end
+        ),
+        ']}'
     )
 $$;

@@ -1,1 +1,1 @@
-select tally.refuse_claim(%(dispatcher)s, %(id)s, %(detail)s)
+select tally.refuse_claim(%(dispatcher)s, %(id)s, %(detail)s, %(attempt)s::integer)

@@ -1,7 +1,9 @@
 -- A request's tasks submitted as a whole: per task, in the order given, the verdict, the id and token of its row, and
--- whether this request made that row. The tokens are made here: they are read before COMMIT is sent, which is when they
--- must be known. As text, which is only sent back, if at all.
-select submitted.verdict, submitted.id, submitted.row_token::text, submitted.token = submitted.row_token
+-- whether this request made that row; and the revision of the kinds. The tokens are made here: they are read before
+-- COMMIT is sent, which is when they must be known. As text, which is only sent back, if at all.
+select
+    submitted.verdict, submitted.id, submitted.row_token::text, submitted.token = submitted.row_token,
+    submitted.revision
 from (
     select
         array_agg(gen_random_uuid()) as tokens,
@@ -17,5 +19,5 @@ from (
     ) as task
 ) as request
 cross join lateral tally.submit_tasks(
-    %(queue)s, request.tokens, request.kinds, request.inputs, request.keys, %(key_wait_ms)s, %(notify)s, true
+    %(queue)s, request.tokens, request.kinds, request.inputs, request.keys, %(key_wait_ms)s, %(notify)s, true, null
 ) as submitted

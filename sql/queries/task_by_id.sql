@@ -1,2 +1,1 @@
--- The document of one task; no row when there is none.
-select tally.task_document(task) from tally.task where task.id = %(id)s
+select found.document from tally.task_by_id(%(id)s) as found (document)

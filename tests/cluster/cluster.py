@@ -22,9 +22,9 @@ import psycopg
 from sql.account import private_folder, server_account
 from sql.binaries import reachable
 from sql.server import SUPERUSER
+from sql.throwaway import binaries, fast_place
 from tests.cluster.machine import descendants, send
 from tests.cluster.member import Member, start_machine
-from tests.support.server import binaries, fast_place
 from tests.support.tools import tool
 from tests.support.waiting import wait_until
 

@@ -9,10 +9,11 @@ from urllib.parse import quote
 
 import pytest
 
+from sql.throwaway import binaries, fast_place
 from tests.hosts.network import NETWORK, Host, Network
 from tests.support.database import Database
 from tests.support.program import RunProgram, programs
-from tests.support.server import TestServer, binaries, fast_place
+from tests.support.server import TestServer
 from tests.support.tools import tool
 
 

@@ -61,6 +61,7 @@ class Submitted(NamedTuple):
     id: int | None
     row_token: UUID | None
     document: str | None
+    revision: int = 0
 
 
 def submit(connection: Connection, count: int = 1, *, queue: str = "default", notify: bool = True) -> list[int | None]:
@@ -77,6 +78,7 @@ def submit_rows(
     queue: str = "default",
     notify: bool = True,
     key_wait_ms: int = 100,
+    retry_of: list[int | None] | None = None,
 ) -> list[Submitted]:
     rows = call(
         connection,
@@ -88,6 +90,7 @@ def submit_rows(
         keys=keys or [None for _ in tokens],
         key_wait_ms=key_wait_ms,
         notify=notify,
+        retry_of=retry_of,
     )
     return [Submitted(*row) for row in rows]
 
@@ -152,8 +155,10 @@ def settle(connection: Connection, dispatcher: UUID, number: int = 1) -> list[Cl
     return [Claimed(*row) for row in call(connection, "settle_claim", dispatcher=dispatcher, number=number)]
 
 
-def refuse(connection: Connection, dispatcher: UUID, task: int, detail: str = "a trigger said no") -> None:
-    call(connection, "refuse_claim", dispatcher=dispatcher, id=task, detail=detail)
+def refuse(
+    connection: Connection, dispatcher: UUID, task: int, detail: str = "a trigger said no", attempt: int = 0
+) -> None:
+    call(connection, "refuse_claim", dispatcher=dispatcher, id=task, detail=detail, attempt=attempt)
 
 
 def finish(connection: Connection, dispatcher: UUID, *outcomes: Outcome) -> dict[int, str]:
@@ -171,6 +176,68 @@ def finish(connection: Connection, dispatcher: UUID, *outcomes: Outcome) -> dict
     )
     assert len(rows) == len(outcomes)
     return dict(rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """One row of what `retry_tasks` is given: an attempt that ended and may be repeated."""
+
+    id: int
+    attempt: int = 1
+    error: str = '{"reason": "task raised ValueError"}'
+    ending: str = "raised"
+    delay: float | None = None
+
+
+class Retried(NamedTuple):
+    """What `retry_tasks` answers for a task."""
+
+    verdict: str
+    state: str | None
+    due_seconds: float | None
+
+
+def retry(connection: Connection, dispatcher: UUID, *attempts: Ended) -> dict[int, Retried]:
+    """Write attempts that may be repeated, in one call."""
+    rows = call(
+        connection,
+        "retry_tasks",
+        dispatcher=dispatcher,
+        ids=[ended.id for ended in attempts],
+        attempts=[ended.attempt for ended in attempts],
+        errors=[ended.error for ended in attempts],
+        endings=[ended.ending for ended in attempts],
+        delays=[ended.delay for ended in attempts],
+    )
+    assert len(rows) == len(attempts)
+    return {task: Retried(*row) for task, *row in rows}
+
+
+def release(connection: Connection, *, queue: str = "default", limit: int = 1000) -> tuple[int, float | None]:
+    """Let tasks be claimed whose time has come: how many were released, and in how many seconds the next is due."""
+    ((released, next_seconds),) = call(
+        connection, "release_due_tasks", queue=queue, limit=limit, excluded="{}", only=None
+    )
+    return int(released), next_seconds
+
+
+def publish(connection: Connection, kind: str = "echo", dispatcher: UUID | None = None, /, **declared: object) -> int:
+    """Publish one kind, of three attempts unless told otherwise; returns the highest revision."""
+    row = {
+        "kind": kind,
+        "queue": "default",
+        "input_schema": None,
+        "slot": "thread",
+        "time_limit_seconds": None,
+        "max_attempts": 3,
+        "on_crash": "fail",
+        "backoff_first_seconds": 60,
+        "backoff_factor": 2,
+        "backoff_cap_seconds": 600,
+    }
+    kinds = Json([row | declared])
+    ((revision,),) = call(connection, "publish_kinds", dispatcher=dispatcher or uuid4(), kinds=kinds)
+    return int(revision)
 
 
 def cancel(connection: Connection, task: int) -> dict[str, Any]:

@@ -105,7 +105,7 @@ def test_candidates_are_listed_in_claiming_order_without_a_lock(database: Databa
         holder.execute("select from tally.task for update")
         listed = call(connection, "claimable_tasks", queue="default", excluded=[second], limit=5)
 
-    assert listed == [(first,), (last,)]
+    assert listed == [(first, 0), (last, 0)]
 
 
 def test_another_queue_is_left_alone(database: Database) -> None:

@@ -16,6 +16,7 @@ from tests.sql.calls import (
     document,
     finish,
     leave,
+    publish,
     recover,
     register,
     starts_waiting,
@@ -307,3 +308,66 @@ def test_a_row_that_cannot_be_written_does_not_keep_the_others(database: Databas
 
     assert call(connection, "stopped_holders") == [(dispatcher,)]
     assert document(connection, bad)["state"] == "RUNNING"
+
+
+def test_a_kind_that_is_to_run_again_after_a_crash_does_while_an_attempt_is_left(database: Database) -> None:
+    connection = database.connect()
+    publish(connection, on_crash="retry", max_attempts=2)
+    dispatcher, other = register(connection), register(connection)
+    task, last, canceled = submit_all(connection, 3)
+    claim(connection, dispatcher)
+    database.execute("update tally.task set attempt = 2 where id = %s", (last,))
+    cancel(connection, canceled)
+
+    assert condemn(connection, dispatcher) == {task: "QUEUED", last: "FAILED", canceled: "CANCELED"}
+
+    seen = document(connection, task)
+    assert (seen["state"], seen["attempt"], seen["started_at"]) == ("QUEUED", 1, None)
+    assert seen["due_at"] is not None
+    (kept,) = seen["attempts"]
+    assert kept["error"]["reason"] == REASONS["exited"]
+    assert kept["error"]["detail"].startswith(f"held by dispatcher {dispatcher} since {kept['started_at']} (claim 1, ")
+    assert call(connection, "stopped_holders") == []
+    assert claim(connection, other) == []
+    assert [each["attempt"] for each in document(connection, last)["attempts"]] == [2]
+
+
+def test_a_finish_of_the_attempt_that_was_recovered_is_late(database: Database) -> None:
+    connection = database.connect()
+    publish(connection, on_crash="retry", backoff_first_seconds=0)
+    dispatcher, other = register(connection), register(connection)
+    task = submit_one(connection)
+    claim(connection, dispatcher)
+    assert condemn(connection, dispatcher) == {task: "QUEUED"}
+
+    assert [(row.id, row.attempt) for row in claim(connection, other)] == [(task, 2)]
+    assert finish(connection, dispatcher, succeeded(task)) == {task: "late"}
+    assert document(connection, task)["state"] == "RUNNING"
+
+
+def test_a_kind_that_is_not_to_run_again_after_a_crash_does_not_however_many_attempts_are_left(
+    database: Database,
+) -> None:
+    connection = database.connect()
+    publish(connection, on_crash="fail", max_attempts=100)
+    dispatcher = register(connection)
+    task = submit_one(connection)
+    claim(connection, dispatcher)
+
+    assert condemn(connection, dispatcher) == {task: "FAILED"}
+
+
+def test_what_one_judge_gave_another_attempt_a_second_one_does_not_find(database: Database) -> None:
+    first, second = database.connect(), database.connect()
+    publish(first, on_crash="retry")
+    dispatcher = register(first)
+    task = submit_one(first)
+    claim(first, dispatcher)
+    condemn(first, dispatcher, only=[])
+
+    with first.transaction():
+        assert recover(first, dispatcher) == {task: "QUEUED"}
+        assert recover(second, dispatcher) == {}
+
+    assert recover(second, dispatcher) == {}
+    assert len(document(first, task)["attempts"]) == 1

@@ -19,6 +19,7 @@ RUNNING = {"state": "'RUNNING'", **CLAIM}
 SUCCEEDED = {"state": "'SUCCEEDED'", **CLAIM, "finished_at": "now()", "result": "'1'"}
 FAILED = {"state": "'FAILED'", **CLAIM, "finished_at": "now()", "error": """'{"reason": "no"}'"""}
 CANCELED = {**FAILED, "state": "'CANCELED'", "cancel_requested_at": "now()"}
+DUE = {"priority": "32767", "due_at": "now()", "due_priority": "0"}
 LONG = "repeat('é', 128)"
 
 REFUSED = [
@@ -53,6 +54,13 @@ REFUSED = [
     ("error_names_its_reason", {**FAILED, "error": "'[]'"}),
     ("succeeded_was_not_canceled", {**SUCCEEDED, "cancel_requested_at": "now()"}),
     ("failed_was_not_canceled", {**FAILED, "cancel_requested_at": "now()"}),
+    ("attempts_are_a_list", {"attempts": "'{}'"}),
+    ("due_at_set_exactly_with_due_priority", {"priority": "32767", "due_at": "now()"}),
+    ("due_at_set_exactly_with_due_priority", {"due_priority": "0"}),
+    ("due_at_set_exactly_while_queued_at_the_last_priority", {"priority": "32767"}),
+    ("due_at_set_exactly_while_queued_at_the_last_priority", {"due_at": "now()", "due_priority": "0"}),
+    ("due_at_set_exactly_while_queued_at_the_last_priority", {**RUNNING, **DUE}),
+    ("due_at_set_exactly_while_queued_at_the_last_priority", {**CANCELED, **DUE}),
 ]
 
 DISPATCHER = {
@@ -79,6 +87,31 @@ QUEUES_REFUSED = [
     ("queue_name_is_short", {"name": "''"}),
     ("queue_name_is_short", {"name": LONG}),
     ("max_open_leaves_room_for_one", {"name": "'q'", "max_open": "0"}),
+]
+
+KIND = {
+    "kind": "'echo'",
+    "queue": "'default'",
+    "slot": "'thread'",
+    "max_attempts": "1",
+    "on_crash": "'fail'",
+    "backoff_first_seconds": "1",
+    "backoff_factor": "2",
+    "backoff_cap_seconds": "600",
+    "revision": "1",
+    "published_by": "gen_random_uuid()",
+}
+
+KINDS_REFUSED = [
+    ("kind_is_short", {"kind": "''"}),
+    ("input_schema_is_an_object", {"input_schema": "'true'"}),
+    ("slot_is_known", {"slot": "'fiber'"}),
+    ("time_limit_is_positive", {"time_limit_seconds": "0"}),
+    ("max_attempts_are_positive", {"max_attempts": "0"}),
+    ("on_crash_is_known", {"on_crash": "'hope'"}),
+    ("backoff_does_not_shrink", {"backoff_first_seconds": "-1"}),
+    ("backoff_does_not_shrink", {"backoff_factor": "0.9"}),
+    ("backoff_does_not_shrink", {"backoff_cap_seconds": "-1"}),
 ]
 
 
@@ -115,7 +148,12 @@ def test_a_queue_is_refused(tables: Database, name: str, values: dict[str, str])
     assert refused_by(tables, "queue", values) == name
 
 
-@pytest.mark.parametrize("values", [{}, RUNNING, SUCCEEDED, FAILED, CANCELED], ids=str)
+@pytest.mark.parametrize(("name", "values"), KINDS_REFUSED)
+def test_a_kind_is_refused(tables: Database, name: str, values: dict[str, str]) -> None:
+    assert refused_by(tables, "kind", {**KIND, **values}) == name
+
+
+@pytest.mark.parametrize("values", [{}, DUE, RUNNING, SUCCEEDED, FAILED, CANCELED], ids=str)
 def test_what_the_transitions_write_is_taken(tables: Database, values: dict[str, str]) -> None:
     insert(tables, "task", {**ROW, **values})
 
@@ -142,7 +180,7 @@ def test_every_check_is_tried_here(tables: Database) -> None:
         )
     }
 
-    tried = {name for name, _ in [*REFUSED, *DISPATCHERS_REFUSED, *QUEUES_REFUSED]}
+    tried = {name for name, _ in [*REFUSED, *DISPATCHERS_REFUSED, *QUEUES_REFUSED, *KINDS_REFUSED]}
     assert named == {*tried, "serves_no_later_than_itself"}
 
 

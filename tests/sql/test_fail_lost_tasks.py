@@ -7,6 +7,7 @@ from tests.sql.calls import (
     document,
     fail_lost,
     finish,
+    publish,
     register,
     submit_all,
     submit_one,
@@ -74,3 +75,23 @@ def test_nothing_lost_is_no_error(database: Database) -> None:
     connection = database.connect()
 
     assert fail_lost(connection, register(connection)) == []
+
+
+def test_a_kind_that_is_to_run_again_after_a_crash_gets_another_attempt(database: Database) -> None:
+    connection = database.connect()
+    publish(connection, on_crash="retry", max_attempts=2)
+    dispatcher = register(connection)
+    lost, last, canceled = tasks = submit_all(connection, 3)
+    claim(connection, dispatcher)
+    database.execute("update tally.task set attempt = 2 where id = %s", (last,))
+    cancel(connection, canceled)
+
+    written = fail_lost(connection, dispatcher, (lost, 1), (last, 2), (canceled, 1))
+
+    assert sorted(written) == tasks
+    states = [document(connection, task)["state"] for task in tasks]
+    assert states == ["QUEUED", "FAILED", "CANCELED"]
+    seen = document(connection, lost)
+    assert seen["due_at"] is not None
+    assert [each["error"]["reason"] for each in seen["attempts"]] == ["the database lost this task's outcome"]
+    assert fail_lost(connection, dispatcher, (lost, 1)) == []

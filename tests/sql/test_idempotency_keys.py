@@ -62,6 +62,21 @@ def test_another_kind_under_the_key_is_refused(database: Database) -> None:
     assert ask(connection, ("k", "{}"))[0].verdict == "key reused"
 
 
+def test_a_retry_by_hand_of_another_task_under_the_key_is_refused(database: Database) -> None:
+    connection = database.connect()
+    first, second = ask(connection, (None, "{}"), (None, "{}"))
+
+    def retried(source: int | None) -> Submitted:
+        (row,) = submit_rows(connection, [uuid4()], ["k"], ["{}"], retry_of=[source])
+        return row
+
+    made = retried(first.id)
+    assert made.verdict == "admitted"
+    assert retried(first.id) == made
+    assert [(row.verdict, row.id) for row in (retried(second.id), retried(None))] == [("key reused", made.id)] * 2
+    assert rows(database) == 3
+
+
 def test_equal_keys_in_one_batch_are_one_task(database: Database) -> None:
     connection = database.connect()
 

@@ -6,7 +6,7 @@ import pytest
 
 from sql import migrate as migrations
 from sql.migrate import SchemaTooNew, UnfitServer, latest_version, migrate, schema_version
-from tests.sql.calls import call, claim, register, submit_all
+from tests.sql.calls import Ended, call, claim, publish, register, retry, submit_all
 from tests.support.database import Database
 from tests.support.program import RunProgram
 from tests.support.server import TestServer
@@ -188,8 +188,9 @@ def test_queue_sets_capacity_and_pause_and_shows_what_it_holds(database: Databas
     assert program.wait() == 0
     assert database.rows("select max_open, paused_at is not null from tally.queue") == [(7, True)]
     header, row = program.output.splitlines()[:2]
-    assert header.split() == ["queue", "max_open", "paused", "QUEUED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"]
-    assert row.split() == ["default", "7", "True", "2", "1", "0", "0", "0"]
+    counts = ["QUEUED", "due_later", "RUNNING", "SUCCEEDED", "FAILED", "CANCELED"]
+    assert header.split() == ["queue", "max_open", "paused", *counts]
+    assert row.split() == ["default", "7", "True", "2", "0", "1", "0", "0", "0"]
 
 
 def test_queue_makes_a_queue_without_a_limit_and_resumes_one(database: Database, run_program: RunProgram) -> None:
@@ -216,6 +217,24 @@ def test_a_queue_that_is_not_there_is_exit_status_1(
 def test_a_capacity_that_is_none_is_exit_status_2(database: Database, run_program: RunProgram, capacity: str) -> None:
     assert run_program("sql", "queue", "default", f"--max-open={capacity}", ready=False).wait() == 2
     assert database.value("select max_open from tally.queue") == 10000
+
+
+def test_status_shows_what_kinds_declare_and_how_many_tasks_wait_for_their_time(
+    database: Database, run_program: RunProgram
+) -> None:
+    connection = database.connect()
+    publish(connection, queue="mails", slot="process", time_limit_seconds=2.5)
+    dispatcher = register(connection)
+    submit_all(connection, 3)
+    (first, *_) = claim(connection, dispatcher, free=2)
+    retry(connection, dispatcher, Ended(id=first.id, delay=3600))
+
+    program = run_program("sql", "status", ready=False)
+
+    assert program.wait() == 0
+    lines = [line.split() for line in program.output.splitlines()]
+    assert ["default", "10000", "False", "2", "1", "1", "0", "0", "0"] in lines
+    assert ["echo", "mails", "process", "2.5", "3", "fail", "False"] in [line[:7] for line in lines]
 
 
 def test_status_shows_dispatchers_with_their_trouble(database: Database, run_program: RunProgram) -> None:

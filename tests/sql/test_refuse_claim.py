@@ -7,12 +7,15 @@ import pytest
 from sql.connect import Connection
 from sql.errors import AlreadyTerminal, ClaimedAfterAll, Condemned, NotFound, translated
 from tests.sql.calls import (
+    Ended,
     cancel,
     claim,
     condemn,
     document,
+    publish,
     refuse,
     register,
+    retry,
     starts_waiting,
     submit_one,
 )
@@ -93,3 +96,19 @@ def test_a_refusal_waits_for_a_cancel_under_way_and_then_changes_nothing(databas
 
     assert isinstance(late.exception(timeout=10), AlreadyTerminal)
     assert document(canceler, task)["error"]["detail"] == "not started"
+
+
+def test_a_refusal_of_what_was_attempted_since_changes_nothing(database: Database) -> None:
+    connection = database.connect()
+    late, other = register(connection), register(connection)
+    task = submit_one(connection)
+    publish(connection)
+    claim(connection, other)
+    retry(connection, other, Ended(id=task, delay=0))
+
+    with pytest.raises(ClaimedAfterAll), translated():
+        refuse(connection, late, task, attempt=0)
+
+    assert document(connection, task)["state"] == "QUEUED"
+    refuse(connection, late, task, attempt=1)
+    assert document(connection, task)["state"] == "FAILED"

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from sql.throwaway import binaries
 from tests.support.database import Database
-from tests.support.server import TestServer, binaries, started_server
+from tests.support.server import TestServer, started_server
 from tests.support.standby import standby_of
 from tests.support.waiting import wait_until
 

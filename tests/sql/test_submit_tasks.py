@@ -52,6 +52,9 @@ def test_a_batch_is_answered_in_the_order_given_with_the_documents_as_stored(dat
         "error": None,
         "started_at": None,
         "finished_at": None,
+        "due_at": None,
+        "retry_of": None,
+        "attempts": [],
     }
 
 
@@ -181,6 +184,7 @@ def test_a_row_that_a_constraint_refuses_fails_the_whole_batch(database: Databas
             keys=[None, None],
             key_wait_ms=100,
             notify=True,
+            retry_of=None,
         )
 
     assert caught.value.diag.constraint_name == "input_is_an_object"

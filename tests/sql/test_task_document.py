@@ -3,11 +3,25 @@
 import json
 import re
 from datetime import UTC, datetime
+from uuid import uuid4
 
 import pytest
 
 from sql.connect import Connection
-from tests.sql.calls import call, claim, document, finish, register, submit_one, submit_rows, succeeded
+from tests.sql.calls import (
+    Ended,
+    call,
+    cancel,
+    claim,
+    document,
+    finish,
+    publish,
+    register,
+    retry,
+    submit_one,
+    submit_rows,
+    succeeded,
+)
 from tests.support.database import Database
 
 DIGITS = "1" + "0" * 5000
@@ -106,7 +120,63 @@ def test_members_come_in_one_order(database: Database) -> None:
         "created_at",
         "started_at",
         "finished_at",
+        "due_at",
+        "retry_of",
+        "attempts",
     ]
+
+
+def test_a_task_that_ended_shows_the_attempt_that_ended_it(database: Database) -> None:
+    connection = database.connect()
+    dispatcher = register(connection)
+    task = submit_one(connection)
+    claim(connection, dispatcher)
+    assert document(connection, task)["attempts"] == []
+    finish(connection, dispatcher, succeeded(task))
+
+    seen = document(connection, task)
+
+    times = {"started_at": seen["started_at"], "finished_at": seen["finished_at"]}
+    assert seen["attempts"] == [{"attempt": 1, **times, "error": None}]
+
+
+def test_a_task_that_never_began_shows_no_attempt(database: Database) -> None:
+    connection = database.connect()
+
+    assert cancel(connection, submit_one(connection))["attempts"] == []
+
+
+def test_the_earlier_attempts_come_first_in_their_order(database: Database) -> None:
+    connection = database.connect()
+    publish(connection)
+    dispatcher = register(connection)
+    task = submit_one(connection)
+    for attempt in (1, 2):
+        claim(connection, dispatcher, attempt)
+        error = json.dumps({"reason": f'the {attempt}. "é" </script>'})
+        retry(connection, dispatcher, Ended(id=task, attempt=attempt, error=error, delay=0))
+    claim(connection, dispatcher, 3)
+    finish(connection, dispatcher, succeeded(task, attempt=3))
+
+    seen = document(connection, task)["attempts"]
+
+    assert [each["attempt"] for each in seen] == [1, 2, 3]
+    assert [each["error"] and each["error"]["reason"] for each in seen] == [
+        'the 1. "é" </script>',
+        'the 2. "é" </script>',
+        None,
+    ]
+
+
+def test_a_retry_by_hand_names_the_task_it_repeats(database: Database) -> None:
+    connection = database.connect()
+    first = submit_one(connection)
+
+    (second,) = submit_rows(connection, [uuid4()], retry_of=[first])
+
+    assert second.id is not None
+    assert document(connection, second.id)["retry_of"] == first
+    assert json.loads(second.document or "")["retry_of"] == first
 
 
 def test_an_unknown_task_has_no_document(database: Database) -> None:

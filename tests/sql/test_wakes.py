@@ -137,6 +137,64 @@ def test_a_claim_that_leaves_tasks_behind_wakes_others(database: Database, clerk
     assert not waits(database, first)
 
 
+def test_a_task_that_is_attempted_again_at_once_wakes_one_and_one_that_waits_nobody(
+    clerk: Connection, ears: Ears
+) -> None:
+    calls.publish(clerk)
+    holder = calls.register(clerk)
+    tasks = calls.submit_all(clerk, 3)
+    calls.claim(clerk, holder, free=3)
+    first, second, _ = waiting(clerk, ears, 3)
+    ears.heard()
+
+    calls.retry(clerk, holder, calls.Ended(id=tasks[0], delay=3600))
+    assert ears.heard() == []
+    calls.retry(clerk, holder, *(calls.Ended(id=task, delay=0) for task in tasks[1:]))
+    assert ears.heard() == names(first, second)
+
+
+def test_tasks_whose_time_has_come_wake_as_many_as_they_are(database: Database, clerk: Connection, ears: Ears) -> None:
+    calls.publish(clerk)
+    holder = calls.register(clerk)
+    tasks = calls.submit_all(clerk, 2)
+    calls.claim(clerk, holder, free=2)
+    calls.retry(clerk, holder, *(calls.Ended(id=task, delay=0.001) for task in tasks))
+    first, second, _ = waiting(clerk, ears, 3)
+    ears.heard()
+    database.execute("select pg_sleep(0.002)")
+
+    assert calls.release(clerk)[0] == 2
+    assert ears.heard() == names(first, second)
+    assert calls.release(clerk) == (0, None)
+    assert ears.heard() == []
+
+
+def test_a_task_that_runs_again_after_a_crash_wakes_one_if_it_may_at_once(clerk: Connection, ears: Ears) -> None:
+    calls.publish(clerk, on_crash="retry", backoff_first_seconds=0)
+    holder = calls.register(clerk)
+    task = calls.submit_one(clerk)
+    calls.claim(clerk, holder)
+    first, _ = waiting(clerk, ears, 2)
+    ears.heard()
+
+    assert calls.condemn(clerk, holder) == {task: "QUEUED"}
+    assert ears.heard() == names(first)
+
+
+def test_tasks_that_wait_for_their_time_are_not_left_behind(clerk: Connection, ears: Ears) -> None:
+    calls.publish(clerk)
+    holder = calls.register(clerk)
+    task = calls.submit_one(clerk)
+    calls.claim(clerk, holder)
+    calls.retry(clerk, holder, calls.Ended(id=task, delay=3600))
+    first, _ = waiting(clerk, ears, 2)
+    ears.heard()
+    calls.submit(clerk, 1, notify=False)
+
+    assert len(calls.claim(clerk, first, 2, free=1)) == 1
+    assert ears.heard() == []
+
+
 def test_a_claim_that_leaves_nothing_behind_wakes_nobody(clerk: Connection, ears: Ears) -> None:
     first, _ = waiting(clerk, ears, 2)
     calls.submit(clerk, 2, notify=False)

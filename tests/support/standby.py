@@ -9,8 +9,9 @@ from contextlib import contextmanager
 import psycopg
 
 from sql.account import run
+from sql.throwaway import binaries
 from tests.support.database import Database
-from tests.support.server import TestServer, binaries
+from tests.support.server import TestServer
 from tests.support.waiting import wait_until
 
 SYNC_REP = "from pg_stat_activity where wait_event = 'SyncRep' and datname = current_database()"

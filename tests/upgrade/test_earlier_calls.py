@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from psycopg import pq
 
+from tests.sql.calls import claim, register
 from tests.sql.test_migrate import SCHEMA
 from tests.support.database import Database
 from tests.support.program import programs
@@ -60,3 +61,18 @@ def test_each_statement_of_the_earlier_programs_is_understood(earlier: Path, dat
 
     assert asked > 40
     assert refused == {}
+
+
+def test_a_task_at_the_last_priority_makes_room_there_and_is_claimed_all_the_same(earlier_database: Database) -> None:
+    earlier_database.execute(
+        "insert into tally.task (token, queue, kind, input, priority) "
+        "values (gen_random_uuid(), 'default', 'echo', '{}', 32767)"
+    )
+
+    with programs(earlier_database.url) as run:
+        assert run("sql", "migrate", ready=False).wait() == 0
+
+    assert earlier_database.rows("select priority, due_at from tally.task") == [(32766, None)]
+    assert earlier_database.rows("select conname from pg_constraint where not convalidated") == []
+    connection = earlier_database.connect()
+    assert len(claim(connection, register(connection))) == 1

@@ -1,0 +1,1 @@
+select tally.publish_kinds(%(dispatcher)s, %(kinds)s::jsonb)

@@ -1,0 +1,3 @@
+select tally.submit_task(
+    %(kind)s::text, %(input)s::jsonb, %(queue)s::text, %(idempotency_key)s::text, %(priority)s::integer, %(notify)s
+)
