@@ -13,13 +13,14 @@ from threading import Thread
 from time import monotonic
 from uuid import uuid4
 
-from dispatcher import presence, text_stats
+from dispatcher import presence, text_stats, wire
 from dispatcher.claims import Claims
 from dispatcher.endings import Limits
 from dispatcher.kinds import KINDS, load
 from dispatcher.loop import Loop, Times
 from dispatcher.messages import Inbox, ThreadEnded, Word
 from dispatcher.outcomes import Outcomes
+from dispatcher.publishing import published
 from dispatcher.pulse import Pulse
 from dispatcher.recovery import Recovery
 from dispatcher.retention import Retention
@@ -27,6 +28,7 @@ from dispatcher.session import Rhythm, Session
 from dispatcher.sessions import Caller, Database
 from dispatcher.settings import modules, read_settings
 from dispatcher.slots import Slots
+from dispatcher.supervisor import Bounds, Supervisor, is_needed
 from dispatcher.watch import Watch
 from sql import embedded
 from sql.errors import NotDirect
@@ -82,7 +84,22 @@ class Dispatcher:
         self._inbox = inbox
         limits = Limits(settings.max_depth, settings.max_result_bytes, settings.max_detail_bytes)
         here = presence.here()
-        pulse = Pulse(["loop", "session", "outcomes"], settings.stall.total_seconds(), monotonic)
+        self._supervisor: Supervisor | None = None
+        threads = ["loop", "session", "outcomes"]
+        if is_needed(KINDS):
+            threads.append("supervisor")
+            self._supervisor = Supervisor(
+                KINDS,
+                setup(settings),
+                limits,
+                bounds(settings),
+                begin=lambda held: slots.begin(held),  # noqa: PLW0108 - the slots are made below
+                unsure=lambda held: slots.unsure(held),  # noqa: PLW0108 - the same
+                end=lambda held, outcome: slots.end(held, outcome),  # noqa: PLW0108 - the same
+                turn=lambda: pulse.turn("supervisor"),
+                turn_seconds=settings.stall.total_seconds() / 4,
+            )
+        pulse = Pulse(threads, settings.stall.total_seconds(), monotonic)
         self._outcomes = Outcomes(
             Caller(database, "outcomes"),
             Caller(database, "outcomes-2"),
@@ -94,6 +111,7 @@ class Dispatcher:
             KINDS,
             limits,
             settings.grace.total_seconds() / 2,
+            supervisor=self._supervisor,
             on_end=self._outcomes.put,
             on_unsure=inbox.put,
         )
@@ -105,6 +123,7 @@ class Dispatcher:
             claims,
             slots,
             self._outcomes,
+            KINDS,
             Times(settings.sweep, settings.backoff, settings.drain, settings.drain_reserve),
             limits,
             turn=lambda: pulse.turn("loop"),
@@ -115,13 +134,14 @@ class Dispatcher:
             here,
             settings.slots,
             settings.queue,
+            published(KINDS),
             Rhythm(settings.beat, settings.cancel_lookup, settings.backoff),
             inbox,
             hint=claims.cursor.hint,
             cancel=slots.cancel,
             turn=lambda: pulse.turn("session"),
             may_beat=lambda: may_beat(pulse),
-            trouble=lambda: self._loop.trouble or self._outcomes.trouble,
+            trouble=self._trouble,
         )
         self._recovery = Recovery(
             Caller(database, "recovery"),
@@ -139,6 +159,9 @@ class Dispatcher:
         self._start("session", self._session.run)
         status = self._enter()
         if status is None:
+            if self._supervisor is not None:
+                self._supervisor.name = name
+                self._start("supervisor", self._supervisor.run)
             self._start("outcomes", first.run)
             self._start("outcomes-2", second.run)
             self._start("recovery", self._recovery.run)
@@ -148,6 +171,8 @@ class Dispatcher:
             with suppress(OSError):  # whoever read our output may be gone
                 print(ready, flush=True)
             status = self._loop.run()
+            if self._supervisor is not None:
+                self._supervisor.stop()
         self._stop()
         if name is not None:
             name.close()
@@ -181,12 +206,39 @@ class Dispatcher:
             if vital:
                 self._inbox.put(ThreadEnded(name, repr(error)))
 
+    def _trouble(self) -> str | None:
+        return self._loop.trouble or self._outcomes.trouble or (self._supervisor.trouble if self._supervisor else None)
+
     def _stop(self) -> None:
         """Tell every thread to end. Nothing is left to write, and the kernel closes what they still wait on."""
         self._outcomes.give_up.set()
         self._session.stop.set()
         self._recovery.stop.set()
         self._retention.stop.set()
+
+
+def setup(settings: Settings) -> wire.Setup:
+    """Return what children are told."""
+    return wire.Setup(
+        modules(settings),
+        [os.fsencode(place) for place in sys.path],
+        logging.getLogger().level,
+        settings.max_words,
+        settings.max_depth,
+        settings.max_result_bytes,
+        settings.max_detail_bytes,
+    )
+
+
+def bounds(settings: Settings) -> Bounds:
+    """Return what children may take."""
+    return Bounds(
+        slots=settings.slots,
+        processors=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        tasks=settings.process_tasks,
+        resident_bytes=settings.process_mib * 2**20,
+        grace_seconds=settings.stop_grace.total_seconds(),
+    )
 
 
 def may_beat(pulse: Pulse) -> bool:

@@ -49,7 +49,7 @@ class Claims:
         clock: Callable[[], float] = clock_with_sleep,
     ) -> None:
         self._caller = caller
-        self._queue = queue
+        self.queue: Final = queue
         self._is_stopping = is_stopping
         self._clock = clock
         self._number = 0
@@ -98,7 +98,7 @@ class Claims:
 
     def pass_on_wake(self) -> None:
         """Woken by name, and unable to claim: let another be woken instead. Raises `DatabaseAway`."""
-        self._caller.call("pass_on_wake", queue=self._queue)
+        self._caller.call("pass_on_wake", queue=self.queue)
 
     def forget(self, task_id: int) -> None:
         """A refused task's failure is written, or needs no writing: it may be claimed again, if it can."""
@@ -132,7 +132,7 @@ class Claims:
             rows = self._caller.call(
                 "claim_tasks",
                 number=self._number,
-                queue=self._queue,
+                queue=self.queue,
                 free=free,
                 after_positions=json.dumps(self.cursor.after_positions() if only is None else {}),
                 excluded=excluded,
@@ -171,10 +171,10 @@ class Claims:
 
     def _take_one_by_one(self, free: int) -> Iterator[Claim | Refusal]:
         limit = max(free, self._width)
-        candidates = self._caller.call("claimable_tasks", queue=self._queue, excluded=self._excluded(), limit=limit)
+        candidates = self._caller.call("claimable_tasks", queue=self.queue, excluded=self._excluded(), limit=limit)
         taken, claimed, moved = 0, False, False
         unclear: dict[int, TallyError] = {}
-        for (task_id,) in candidates:
+        for task_id, attempt in candidates:
             if self._is_stopping():
                 return
             if taken == free:
@@ -186,7 +186,7 @@ class Claims:
                     raise
                 if is_one_rows(error):
                     taken, moved = taken + 1, True
-                    yield self._refuse(task_id, error)
+                    yield self._refuse(task_id, attempt, error)
                 elif is_timeout(error):
                     moved = True
                     self._set_aside(task_id, error)
@@ -213,7 +213,7 @@ class Claims:
         if isinstance(error, DatabaseLost):
             raise error
 
-    def _refuse(self, task_id: int, error: Exception) -> Refusal:
+    def _refuse(self, task_id: int, attempt: int, error: Exception) -> Refusal:
         log.warning("claim.refused task=%d error=%s", task_id, error)
         self._refused.add(task_id)
-        return Refusal(task_id, str(error))
+        return Refusal(task_id, str(error), attempt)

@@ -1,4 +1,4 @@
-"""The two lanes in which terminal writes go, and the writes themselves.
+"""The two lanes in which terminal writes go (see `dispatcher.writes`).
 
 The first lane takes everything that has finished and writes it in one call. While the database cannot be reached,
 or is read-only, it tries the whole batch again. A batch that fails in any other way is split, since one row may be
@@ -7,7 +7,6 @@ all its time, move to the second lane, which has its own connection and tries ea
 round: the first lane never waits for it.
 """
 
-import json
 import logging
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,13 +16,12 @@ from typing import Final, TypeVar
 
 from tenacity import RetryError
 
-from dispatcher.messages import VERDICTS, Ending, Outcome, Refusal, Report, Verdict
+from dispatcher.messages import VERDICTS, Key, Outcome, Refusal, Report, Verdict
 from dispatcher.retry import is_read_only, is_timeout, terminal_write
 from dispatcher.sessions import Caller
-from sql.arrays import array, numbers
+from dispatcher.writes import LOCKED, Written, refuse, unstorable, write
 from sql.connect import FIRST_BACKOFF_SECONDS
-from sql.errors import AlreadyTerminal, ClaimedAfterAll, Condemned, NotFound, RowRefused, TallyError
-from sql.states import TaskState
+from sql.errors import RowRefused, TallyError
 
 log = logging.getLogger("tally.outcomes")
 
@@ -31,7 +29,6 @@ T = TypeVar("T")
 
 Acknowledge = Callable[[list[tuple[Report, Verdict]]], None]
 
-LOCKED: Final = "locked"
 TURN_SECONDS: Final = 1.0
 
 
@@ -86,7 +83,7 @@ class FirstLane:
         self._turn()
         self._caller.ready()
         try:
-            verdicts = finish(self._caller, batch)
+            answered = write(self._caller, batch)
         except TallyError as error:
             if is_read_only(error):
                 raise
@@ -96,7 +93,7 @@ class FirstLane:
             else:
                 self._split(batch)
             return
-        self._settle(batch, verdicts)
+        self._settle(answered)
         batch.clear()
 
     def _split(self, batch: list[Outcome]) -> None:
@@ -109,10 +106,9 @@ class FirstLane:
         while batch:
             self._pass_on(batch.pop())
 
-    def _settle(self, batch: list[Outcome], verdicts: dict[int, str]) -> None:
+    def _settle(self, answered: list[Written]) -> None:
         written: list[tuple[Report, Verdict]] = []
-        for outcome in batch:
-            verdict = verdicts[outcome.claim.id]
+        for outcome, verdict in answered:
             if verdict == LOCKED:
                 self._pass_on(outcome)
             else:
@@ -129,7 +125,7 @@ class SecondLane:
         self._give_up = give_up
         self._drop_refusals = drop_refusals
         self._arrived: SimpleQueue[Report] = SimpleQueue()
-        self._pending: dict[int, Report] = {}
+        self._pending: dict[Key, Report] = {}
         self.put = self._arrived.put
 
     @property
@@ -149,7 +145,7 @@ class SecondLane:
 
     def _take(self, *, wait: bool = False) -> None:
         # Before those that are here, of which many may be slow.
-        self._pending = {report.id: report for report in taken(self._arrived, wait=wait)} | self._pending
+        self._pending = {report.key: report for report in taken(self._arrived, wait=wait)} | self._pending
 
     def _write(self) -> None:
         try:
@@ -157,7 +153,7 @@ class SecondLane:
                 with attempt:
                     self._round()
         except RetryError:
-            log.warning("outcomes.given_up tasks=%s", list(self._pending))
+            log.warning("outcomes.given_up tasks=%s", [report.id for report in self._pending.values()])
 
     def _round(self) -> None:
         """Try each pending row, up to the first that takes all its time; raises the last error while any is left."""
@@ -169,18 +165,18 @@ class SecondLane:
                 break
             self._caller.ready()
             try:
-                verdict = self._try(report)
+                written = self._try(report)
             except TallyError as error:
                 failure = error
                 if is_read_only(error):
                     raise
                 if is_timeout(error):
                     # To the end, and a new round: those that fail at once are not kept waiting by all that do not.
-                    self._pending[report.id] = self._pending.pop(report.id)
+                    self._pending[report.key] = self._pending.pop(report.key)
                     break
             else:
-                # What was pending may have been replaced by what could be stored.
-                self._acknowledge([(self._pending.pop(report.id), verdict)])
+                del self._pending[report.key]
+                self._acknowledge([written])
         if failure is not None:
             # What has come meanwhile has failed elsewhere just now: it too waits before it is tried again.
             self._take()
@@ -188,21 +184,22 @@ class SecondLane:
 
     def _drop(self, refusals: list[Refusal]) -> None:
         for refusal in refusals:
-            self._acknowledge([(self._pending.pop(refusal.id), Verdict.DROPPED)])
+            self._acknowledge([(self._pending.pop(refusal.key), Verdict.DROPPED)])
 
-    def _try(self, report: Report) -> Verdict:
+    def _try(self, report: Report) -> tuple[Report, Verdict]:
+        """Write it, and return it as it was written."""
         if isinstance(report, Refusal):
-            return refuse(self._caller, report)
+            return report, refuse(self._caller, report)
         try:
-            verdict = finish(self._caller, [report])[report.id]
+            ((written, verdict),) = write(self._caller, [report])
         except RowRefused:
             if self._is_storable(report):
                 raise
-            self._pending[report.id] = report = unstorable(report)
-            verdict = finish(self._caller, [report])[report.id]
+            self._pending[report.key] = report = unstorable(report)
+            ((written, verdict),) = write(self._caller, [report])
         if verdict == LOCKED:
             raise Locked(report.id)
-        return VERDICTS[verdict]
+        return written, VERDICTS[verdict]
 
     def _is_storable(self, outcome: Outcome) -> bool:
         try:
@@ -217,37 +214,6 @@ class Locked(TallyError):
 
     def __init__(self, task_id: int) -> None:
         super().__init__(f"somebody holds the row of task {task_id}")
-
-
-def finish(caller: Caller, batch: list[Outcome]) -> dict[int, str]:
-    """Write outcomes in one call and return finish_tasks' verdict for each task id."""
-    rows = caller.call(
-        "finish_tasks",
-        ids=numbers([outcome.claim.id for outcome in batch]),
-        attempts=numbers([outcome.claim.attempt for outcome in batch]),
-        states=array([outcome.state for outcome in batch]),
-        results=array([outcome.result for outcome in batch]),
-        errors=array([outcome.error for outcome in batch]),
-        endings=array([outcome.ending for outcome in batch]),
-    )
-    return dict(rows)
-
-
-def refuse(caller: Caller, refusal: Refusal) -> Verdict:
-    """Write that a task could not be claimed, while it is still QUEUED."""
-    try:
-        caller.call("refuse_claim", id=refusal.id, detail=refusal.detail)
-    except (NotFound, AlreadyTerminal, ClaimedAfterAll):
-        return Verdict.LATE
-    except Condemned:
-        return Verdict.DROPPED
-    return Verdict.WRITTEN
-
-
-def unstorable(outcome: Outcome) -> Outcome:
-    """Return the outcome of a body whose result this server does not take as jsonb."""
-    error = json.dumps({"reason": "result cannot be stored", "detail": "the database does not take it as jsonb"})
-    return Outcome(outcome.claim, TaskState.FAILED, None, error, Ending.RETURNED)
 
 
 def taken(queue: SimpleQueue[T], *, wait: bool = False) -> list[T]:

@@ -4,32 +4,37 @@
               who is woken by name and cannot claim passes it on
     start     each claim as soon as it is committed
     sweep     look at the whole queue, and for rows under this dispatcher's id that it does not hold
+    release   tasks whose time for another attempt has come
     drain     at the first signal: claim nothing more, begin what was claimed, wait for every outcome
-    give up   at the drain deadline or a second signal: bodies that still run are FAILED, exit status 1
+    give up   at the drain deadline or a second signal: bodies that still run are FAILED, exit status 1; where another
+              attempt may follow a crash, they are left to recovery: it must not begin before this process has ended
     leave     only a dispatcher that the database lets leave exits 0
 
 A dispatcher that was condemned writes nothing more: it raises every cancel flag and ends, with status 1.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from time import monotonic
 from typing import Final
 
 from dispatcher.claims import Claims
 from dispatcher.drain import NEVER, Drain
-from dispatcher.endings import Limits, failed
+from dispatcher.due import DueTasks
+from dispatcher.endings import Limits, crashed, failed
+from dispatcher.kinds import Task
 from dispatcher.lost import LostTasks
-from dispatcher.messages import Claim, Ending, Inbox, Message, Refusal, Report, ThreadEnded, Verdict, Word
+from dispatcher.messages import Claim, Ending, Inbox, Key, Message, Outcome, Refusal, Report, ThreadEnded, Verdict, Word
 from dispatcher.outcomes import Outcomes, tell
 from dispatcher.sessions import Caller
 from dispatcher.slots import Slots
 from sql.connect import backoff_seconds
 from sql.documents import storable_text
 from sql.errors import Condemned, DatabaseAway, Misconfigured, TallyError, TasksLeft
+from sql.states import TaskState
 
 log = logging.getLogger("tally.loop")
 
@@ -39,6 +44,9 @@ LONGEST_WAIT_SECONDS: Final = 1.0
 FEWEST_AT_ONCE: Final = 64
 """Many slots are claimed for by halves: one half's tasks are claimed while the other's outcomes are written. Where so
 many fit into one claim, another call would cost more than that saves."""
+
+SELDOM_SECONDS: Final = 60.0
+"""How often a dispatcher none of whose kinds is attempted again looks for tasks that wait to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,7 @@ class Loop:
         claims: Claims,
         slots: Slots,
         outcomes: Outcomes,
+        kinds: Mapping[str, Task],
         times: Times,
         limits: Limits,
         *,
@@ -73,6 +82,7 @@ class Loop:
         self._claims = claims
         self._slots = slots
         self._outcomes = outcomes
+        self._kinds = kinds
         self._times = times
         self._limits = limits
         self._turn = turn
@@ -80,6 +90,9 @@ class Loop:
         self._clock = clock
         self._unsure: list[Claim] = []
         self._lost_tasks = LostTasks(caller, slots.attempts, self._may_go_on, clock)
+        repeats = any(task.options.max_attempts > 1 for task in kinds.values())
+        look_seconds = times.sweep.total_seconds() if repeats else SELDOM_SECONDS
+        self._due_tasks = DueTasks(caller, claims.queue, look_seconds, clock)
         self._look = False
         self._woken_by_name = False
         self._next_sweep = clock()
@@ -87,6 +100,8 @@ class Loop:
         self._failures = 0
         self._drain = Drain(times.drain, times.drain_reserve)
         self._gave_up = False
+        self._left: set[Key] = set()
+        """Claims whose rows stay RUNNING when this process ends."""
         self._condemned = False
         self._lost = False
         self.trouble: str | None = None
@@ -131,8 +146,12 @@ class Loop:
         for report, verdict in written:
             if isinstance(report, Refusal):
                 self._claims.forget(report.id)
+            elif report.state is TaskState.QUEUED and report.after_seconds:
+                self._due_tasks.expect(report.after_seconds)
+            elif report.state is TaskState.QUEUED:
+                self._inbox.put(Word.WOKEN)
             tell(report, verdict)
-        self._slots.release([report.id for report, _ in written])
+        self._slots.release([report.key for report, _ in written])
         self._inbox.put(Word.SLOT_FREED)
 
     def _hear(self, message: Message) -> None:
@@ -183,6 +202,9 @@ class Loop:
             self._next_sweep = now + self._times.sweep.total_seconds()
             self._sweep()
             asked = True
+        if now >= self._due_tasks.next_at and not self.is_stopping():
+            self._look |= self._due_tasks.release()
+            asked = True
         while self._look and not self.is_stopping() and self._slots.free > 0:
             self._claim()
             asked = True
@@ -202,7 +224,7 @@ class Loop:
             if isinstance(taken, Refusal):
                 self._slots.hold(taken.id)
                 detail = storable_text(taken.detail, self._limits.max_detail_bytes)
-                self._outcomes.put(Refusal(taken.id, detail))
+                self._outcomes.put(replace(taken, detail=detail))
             else:
                 self._slots.start(taken)
         self._look = self._claims.look_again
@@ -223,7 +245,7 @@ class Loop:
             self._slots.resume(renewed)
         else:
             log.warning("claim.late task=%d attempt=%d", claim.id, claim.attempt)
-            self._slots.release([claim.id])
+            self._slots.release([claim.key])
             self._look = True
 
     def _end(self) -> int | None:
@@ -235,7 +257,9 @@ class Loop:
             self._drain.end_within(0, now)
         if now >= self._drain.end_at:
             return 1
-        if self._drain.has_begun and self._slots.busy == 0 and self._claims.unsettled is None:
+        if self._drain.has_begun and self._slots.busy == len(self._left) and self._claims.unsettled is None:
+            if self._left:
+                return 1
             # Asked even where it is said to be stopped: perhaps it has left, and the reply to that was lost.
             return self._leave()
         if self._condemned:
@@ -252,8 +276,19 @@ class Loop:
             self._lost = True
             ending = Ending.STILL_RUNNING if began else Ending.NOT_STARTED
             log.error("task.given_up task=%d attempt=%d ending=%s", claim.id, claim.attempt, ending)
-            reason = "dispatcher stopped before worker completion"
-            self._outcomes.put(failed(claim, reason, f"its body: {ending}", self._limits, ending))
+            outcome = self._given_up(claim, ending)
+            if began and outcome.state is TaskState.QUEUED and self._kinds[claim.kind].options.slot == "thread":
+                # Nobody can end a thread but by ending the process.
+                self._left.add(claim.key)
+            else:
+                self._outcomes.put(outcome)
+
+    def _given_up(self, claim: Claim, ending: Ending) -> Outcome:
+        task = self._kinds.get(claim.kind)
+        reason, detail = "dispatcher stopped before worker completion", f"its body: {ending}"
+        if task is None:
+            return failed(claim, reason, detail, self._limits, ending)
+        return crashed(claim, task, reason, detail, ending, self._limits)
 
     def _leave(self) -> int | None:
         if self._clock() < self._next_try:
@@ -290,7 +325,8 @@ class Loop:
 
     def _wait_seconds(self) -> float:
         now = self._clock()
-        next_act = self._next_try if self._next_try > now else self._next_sweep
+        due_at = NEVER if self._drain.has_begun else self._due_tasks.next_at
+        next_act = self._next_try if self._next_try > now else min(self._next_sweep, due_at)
         if self._condemned:
             next_act = now + CONDEMNED_WAIT_SECONDS
         return min(next_act, self._drain.give_up_at, self._drain.end_at, now + LONGEST_WAIT_SECONDS) - now

@@ -1,7 +1,8 @@
 """RUNNING rows under this dispatcher's id that it does not hold: a database that was set back, say, brought them.
 
-How they ended nobody can know, so they are FAILED, and never started. One that cannot be written alone is set
-aside for growing periods, and keeps neither the others nor claims.
+How they ended nobody can know, so they are never started: they are FAILED, or wait for another attempt where their
+kind is attempted again after a crash. One that cannot be written alone is set aside for growing periods, and keeps
+neither the others nor claims.
 """
 
 import logging
@@ -33,9 +34,10 @@ class LostTasks:
     def fail(self) -> None:
         """Look for them and write what can be written. Raises what concerns more than these rows."""
         rows: dict[int, int] = dict(self._caller.call("running_tasks"))
-        # Read after the rows: a task that ended meanwhile is still among them, and its write finds it terminal.
+        # Read after the rows: a task that ended meanwhile is still among them, and its write finds that attempt over.
         held = self._held()
-        lost = {task: attempt for task, attempt in rows.items() if task not in held and not self._aside.holds(task)}
+        lost = {task: attempt for task, attempt in rows.items() if held.get(task) != attempt}
+        lost = {task: attempt for task, attempt in lost.items() if not self._aside.holds(task)}
         if lost:
             self._write(lost)
 

@@ -9,6 +9,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from sql.states import TaskState
 
+Key: TypeAlias = tuple[int, int]
+"""A task and an attempt: what a slot is held for. The attempt is 0 where no claim was made."""
+
 
 class Claim(NamedTuple):
     """A task that this dispatcher holds."""
@@ -23,6 +26,10 @@ class Claim(NamedTuple):
     known_at: float
     """A moment, by `clock_with_sleep`, before the database last said that this claim is current."""
 
+    @property
+    def key(self) -> Key:
+        return self.id, self.attempt
+
 
 class Ending(StrEnum):
     """How a body ended; what `error.detail` says of a CANCELED task."""
@@ -32,20 +39,33 @@ class Ending(StrEnum):
     RETURNED = "returned"
     RAISED = "raised"
     STILL_RUNNING = "still running"
+    SIGTERM = "stopped by SIGTERM"
+    SIGKILL = "killed by SIGKILL"
+    DIED = "its process died"
 
 
 class Outcome(NamedTuple):
-    """What a claim ended in, unless a cancel was accepted. `result` and `error` are JSON texts."""
+    """What a claim ended in, unless a cancel was accepted. `result` and `error` are JSON texts.
+
+    QUEUED asks for another attempt, and `error` says why this one ended. It is FAILED with that error where the
+    database knows of no attempt left.
+    """
 
     claim: Claim
     state: TaskState
     result: str | None
     error: str | None
     ending: Ending
+    after_seconds: float | None = None
+    """Of QUEUED: how long the next attempt waits; None for the backoff of its kind."""
 
     @property
     def id(self) -> int:
         return self.claim.id
+
+    @property
+    def key(self) -> Key:
+        return self.claim.key
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +74,12 @@ class Refusal:
 
     id: int
     detail: str
+    attempt: int = 0
+    """The last it had had."""
+
+    @property
+    def key(self) -> Key:
+        return self.id, 0
 
 
 Report: TypeAlias = Outcome | Refusal

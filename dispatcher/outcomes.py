@@ -56,6 +56,17 @@ def tell(report: Report, verdict: Verdict) -> None:
             report.state,
             report.ending,
         )
+    elif report.state is TaskState.QUEUED:
+        log.info(
+            "task.retried task=%d attempt=%d kind=%s ending=%s verdict=%s seconds=%s error=%s",
+            report.id,
+            report.claim.attempt,
+            report.claim.kind,
+            report.ending,
+            verdict,
+            "?" if report.after_seconds is None else f"{report.after_seconds:.3f}",
+            report.error,
+        )
     else:
         level = logging.DEBUG if report.state is TaskState.SUCCEEDED else logging.INFO
         if log.isEnabledFor(level):

@@ -1,9 +1,10 @@
 """The dispatcher's long-lived session: listens, beats, holds the lock that proves it alive, looks for cancels.
 
 It decides nothing: it says "look again" to the loop and raises cancel flags. After every connect, in this order:
-lock, enter the dispatcher (once), beat, LISTEN, and only then look, so that whatever was committed before is seen
-by the look and whatever comes after is notified. A notification is a hint; every beat and every look for accepted
-cancels also happens by the clock, on the same connection, which is how a connection that died silently is found.
+lock, enter the dispatcher and publish its kinds (once), beat, LISTEN, and only then look, so that whatever was
+committed before is seen by the look and whatever comes after is notified. A notification is a hint; every beat and
+every look for accepted cancels also happens by the clock, on the same connection, which is how a connection that died
+silently is found.
 """
 
 import json
@@ -50,6 +51,7 @@ class Session:
         place: Place,
         slots: int,
         queue: str,
+        kinds: str,
         rhythm: Rhythm,
         inbox: Inbox,
         *,
@@ -59,10 +61,12 @@ class Session:
         may_beat: Callable[[], bool],
         trouble: Callable[[], str | None],
     ) -> None:
+        """`kinds`: what is published of the kinds that this dispatcher runs, as JSON."""
         self._database = database
         self._place = place
         self._slots = slots
         self._queue = queue
+        self._kinds = kinds
         self._rhythm = rhythm
         self._inbox = inbox
         self._on_hint = hint
@@ -179,6 +183,8 @@ class Session:
                 "queue": self._queue,
             },
         )
+        # Before its first claim: whether a task is attempted again is decided by what the database knows of its kind.
+        connection.execute(statement("queries/publish_kinds"), {**self._parameters, "kinds": self._kinds})
 
     def _beat(self, connection: Connection) -> None:
         parameters = {**self._parameters, "trouble": self._trouble()}

@@ -2,7 +2,9 @@
 
 from typing import Any, Final
 
-from dispatcher.kinds import Context, Failed, task
+from dispatcher.context import Context
+from dispatcher.failures import Failed
+from dispatcher.kinds import task
 
 NOT_WHITE_SPACE: Final = "\x1c\x1d\x1e\x1f"
 """Where str.split() separates and Unicode's property White_Space does not."""

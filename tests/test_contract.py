@@ -161,7 +161,8 @@ def test_sql_files_are_in_lower_case_and_name_objects_in_full(path: Path) -> Non
     code = re.sub(r"--.*|'[^']*'|\"[^\"]*\"", "", path.read_text(encoding="utf-8"))
 
     shouted = re.findall(r"\b(SELECT|INSERT|UPDATE|DELETE|FROM|WHERE|CREATE|BEGIN|RETURN|AND|OR)\b", code)
-    bare = re.findall(r"\b(?:from|join|into|update|table|view)\s+(?:only\s+)?(task|queue|dispatcher|migration)\b", code)
+    tables = "task|queue|dispatcher|kind|migration"
+    bare = re.findall(rf"\b(?:from|join|into|update|table|view)\s+(?:only\s+)?({tables})\b", code)
     assert (shouted, bare) == ([], [])
 
 

@@ -5,11 +5,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 from uuid import UUID, uuid4
 
+from dispatcher.bodies import Body
 from dispatcher.clock import clock_with_sleep
+from dispatcher.declarations import Options
 from dispatcher.endings import Limits
+from dispatcher.kinds import Task
 from dispatcher.messages import Claim, Ending, Outcome
 from dispatcher.sessions import Caller, Database
 from sql.states import TaskState
@@ -40,6 +43,11 @@ def a_claim(
     return Claim(task, attempt, kind, input, 0, task, clock_with_sleep() if known_at is None else known_at)
 
 
+def a_task(kind: str, body: Body, **options: Any) -> Task:
+    """Return a declared kind that is not among this process's own; options as in `Options`."""
+    return Task(kind, body, Options(**options))
+
+
 def succeeded(task: int, result: str = "7", attempt: int = 1) -> Outcome:
     return Outcome(a_claim(task, attempt=attempt), TaskState.SUCCEEDED, result, None, Ending.RETURNED)
 
@@ -47,6 +55,12 @@ def succeeded(task: int, result: str = "7", attempt: int = 1) -> Outcome:
 def failed(task: int, reason: str = "task raised ValueError", attempt: int = 1) -> Outcome:
     error = json.dumps({"reason": reason, "detail": None})
     return Outcome(a_claim(task, attempt=attempt), TaskState.FAILED, None, error, Ending.RAISED)
+
+
+def again(task: int, after_seconds: float | None = None, attempt: int = 1) -> Outcome:
+    """Another attempt is asked for, since this one raised."""
+    asked = failed(task, attempt=attempt)
+    return asked._replace(state=TaskState.QUEUED, after_seconds=after_seconds)
 
 
 def reach(database: TestDatabase, *, statement_seconds: float = 2.0, url: str = "") -> Database:
@@ -73,6 +87,32 @@ def claimed(database: TestDatabase, dispatcher: UUID, count: int) -> list[int]:
     connection = database.connect()
     calls.submit_all(connection, count)
     return [row.id for row in calls.claim(connection, dispatcher, free=count)]
+
+
+def published(
+    database: TestDatabase,
+    kind: str = "echo",
+    *,
+    max_attempts: int = 3,
+    on_crash: str = "fail",
+    backoff_seconds: float = 0.0,
+) -> None:
+    """Publish what the database is to know of a kind."""
+    calls.publish(
+        database.connect(),
+        kind,
+        max_attempts=max_attempts,
+        on_crash=on_crash,
+        backoff_first_seconds=backoff_seconds,
+        backoff_factor=1,
+        backoff_cap_seconds=backoff_seconds,
+    )
+
+
+def attempts_of(database: TestDatabase, task: int) -> list[tuple[int, object]]:
+    """Return the attempts of a task that another followed: their numbers and errors."""
+    kept = database.value("select coalesce(attempts, '[]') from tally.task where id = %s", (task,))
+    return [(each["attempt"], each["error"]) for each in kept]
 
 
 def refuse_writes(database: TestDatabase, when: str, action: str = "raise exception 'no'") -> None:

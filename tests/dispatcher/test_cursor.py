@@ -215,7 +215,7 @@ def test_whoever_commits_when_no_task_is_left_behind_and_the_most_urgent_come_fi
     for _ in range(60):
         match chance.randrange(6):
             case 0 | 1:
-                chance.choice(writers).insert(chance.choice([-32768, -1, 0, 5, 32767]))
+                chance.choice(writers).insert(chance.choice([-32768, -1, 0, 5, 32766]))
             case 2:
                 commit(chance.choice(writers))
             case 3 if sweeps:

@@ -1,118 +1,20 @@
 """The loop with a real database: what it does not wait for, and what must not stop it."""
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from queue import SimpleQueue
 from time import monotonic
-from typing import Any
 
 import pytest
 
-from dispatcher import Context
-from dispatcher.claims import Claims
-from dispatcher.loop import Loop, Times
-from dispatcher.messages import Inbox, Report, Verdict, Word
-from dispatcher.outcomes import Outcomes
-from dispatcher.sessions import Database as Reached
-from dispatcher.slots import Slots
-from tests.dispatcher.background import Background
-from tests.dispatcher.given import (
-    LIMITS,
-    a_caller,
-    a_claim,
-    allow_writes,
-    claimed,
-    refuse_writes,
-    registered,
-    running,
-    state,
-)
+from dispatcher.messages import Word
+from tests.dispatcher.given import a_claim, allow_writes, claimed, refuse_writes, registered, state
+from tests.dispatcher.looped import TIMES, Looped
 from tests.sql import calls
 from tests.support.database import Database
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
-
-TIMES = Times(
-    sweep=timedelta(seconds=0.1),
-    backoff=timedelta(seconds=0.05),
-    drain=timedelta(seconds=20),
-    drain_reserve=timedelta(seconds=1),
-)
-
-
-class Looped:
-    """A loop with slots and outcomes; its kind `echo` returns its input, `sleep` sleeps until it is canceled."""
-
-    def __init__(self, database: Database, reached: Reached, times: Times = TIMES) -> None:
-        self.reached = reached
-        self.dispatcher = reached.dispatcher
-        self.inbox = Inbox()
-        self.begun: SimpleQueue[int] = SimpleQueue()
-        self.turns = 0
-        self.caller = a_caller(database, reached, "loop")
-        self.outcomes = Outcomes(
-            a_caller(database, reached, "outcomes"),
-            a_caller(database, reached, "outcomes-2"),
-            self._acknowledge,
-            lambda: None,
-        )
-        self.slots = Slots(
-            4,
-            {"echo": self._echo, "sleep": self._sleep},
-            LIMITS,
-            60,
-            on_end=self.outcomes.put,
-            on_unsure=self.inbox.put,
-        )
-        self.claims = Claims(self.caller, "default", lambda: self.loop.is_stopping())  # noqa: PLW0108 - made below
-        self.loop = Loop(
-            self.inbox,
-            self.caller,
-            self.claims,
-            self.slots,
-            self.outcomes,
-            times,
-            LIMITS,
-            turn=self._turn,
-            stalled=list,
-        )
-
-    def _acknowledge(self, written: list[tuple[Report, Verdict]]) -> None:
-        self.loop.acknowledge(written)
-
-    def _turn(self) -> None:
-        self.turns += 1
-
-    def _echo(self, input: dict[str, Any], context: Context) -> object:  # noqa: A002
-        self.begun.put(context.task_id)
-        return input
-
-    def _sleep(self, input: dict[str, Any], context: Context) -> object:  # noqa: A002, ARG002
-        self.begun.put(context.task_id)
-        context.sleep(60)
-        return None
-
-    @contextmanager
-    def runs(self) -> Iterator[Background[int]]:
-        """Run the loop and both lanes; yields the loop's exit status to come. A loop that still runs is stopped."""
-        first, second = self.outcomes.lanes
-        with running(first.run, second.run, stop=self.outcomes.give_up.set):
-            status = Background(self.loop.run)
-            try:
-                yield status
-            finally:
-                self.slots.cancel_all()
-                for _ in range(2):
-                    self.inbox.signal()
-                status.result()
-
-
-@pytest.fixture
-def looped(database: Database) -> Looped:
-    return Looped(database, registered(database))
 
 
 def test_what_is_queued_is_run_and_a_signal_ends_the_loop_with_0(database: Database, looped: Looped) -> None:

@@ -9,9 +9,10 @@ from uuid import uuid4
 
 from dispatcher.messages import Inbox, Message, Word
 from dispatcher.presence import here
+from dispatcher.publishing import published
 from dispatcher.session import Rhythm, Session
 from sql import statement
-from tests.dispatcher.given import claimed, reach, running, terminate
+from tests.dispatcher.given import a_task, claimed, reach, running, terminate
 from tests.sql import calls
 from tests.support.database import Database
 from tests.support.proxy import Proxy
@@ -47,6 +48,7 @@ class Attended:
             here(),
             4,
             "default",
+            published({"try": a_task("try", lambda _: None, max_attempts=3)}),
             rhythm,
             self.inbox,
             hint=self.hints.append,
@@ -111,6 +113,21 @@ def test_it_enters_the_dispatcher_with_its_lock_held_and_beats(database: Databas
         attended.beats_on()
     assert attended.turns > 1
     wait_until(lambda: not attended.is_locked(), "the lock is free once the session has ended")
+
+
+def test_its_kinds_are_published_once_before_anything_can_be_claimed(database: Database) -> None:
+    attended = Attended(database)
+    with attended.runs():
+        assert attended.session.entered.wait(10)
+
+        known = "select kind, max_attempts, published_by from tally.kind"
+        assert database.rows(known) == [("try", 3, attended.dispatcher)]
+        database.execute("update tally.kind set max_attempts = 5")
+        terminate(database, attended.name)
+        assert attended.hears(Word.WOKEN)
+        attended.beats_on()
+        # What another has published since is not taken back by a session that broke.
+        assert database.value("select max_attempts from tally.kind") == 5
 
 
 def test_what_troubles_the_dispatcher_goes_with_its_beat(database: Database) -> None:

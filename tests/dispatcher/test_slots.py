@@ -4,7 +4,7 @@ import ctypes
 import random
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import Barrier, Event, Thread
@@ -13,12 +13,17 @@ from typing import Any
 
 import pytest
 
-from dispatcher import Context
+from dispatcher import Context, Task
 from dispatcher.messages import Claim, Ending, Outcome
 from dispatcher.slots import Slots
 from sql.states import TaskState
-from tests.dispatcher.given import LIMITS, Clock, a_claim
+from tests.dispatcher.given import LIMITS, Clock, a_claim, a_task
 from tests.support.waiting import wait_until
+
+
+def tasks(**bodies: Callable[..., object]) -> dict[str, Task]:
+    """Return kinds of these names, with nothing declared."""
+    return {kind: a_task(kind, body) for kind, body in bodies.items()}
 
 
 class Pool:
@@ -32,7 +37,7 @@ class Pool:
         self.clock = Clock()
         self.slots = Slots(
             count,
-            {"echo": self._echo, "wait": self._wait, "sleep": self._sleep},
+            tasks(echo=self._echo, wait=self._wait, sleep=self._sleep),
             LIMITS,
             sure_seconds,
             on_end=self.outcomes.put,
@@ -88,7 +93,7 @@ def test_a_slot_is_busy_from_the_claim_until_it_is_released(pool: Pool) -> None:
     assert (pool.slots.free, pool.slots.busy, pool.slots.running()) == (2, 1, 0)
     assert pool.slots.attempts() == {7: 1}
 
-    pool.slots.release([7])
+    pool.slots.release([(7, 1)])
     assert (pool.slots.free, pool.slots.busy) == (3, 0)
 
 
@@ -129,7 +134,7 @@ def test_short_bodies_run_in_a_row_on_few_threads() -> None:
         threads.add(threading.get_ident())
         return None
 
-    slots = Slots(200, {"short": short}, LIMITS, 60, on_end=outcomes.put, on_unsure=lambda _: None)
+    slots = Slots(200, tasks(short=short), LIMITS, 60, on_end=outcomes.put, on_unsure=lambda _: None)
     with undisturbed():
         for task in range(200):
             slots.start(a_claim(task, kind="short"))
@@ -145,21 +150,35 @@ def test_a_refused_task_holds_a_slot_and_runs_no_body(pool: Pool) -> None:
     assert (pool.slots.free, pool.slots.running(), pool.slots.attempts()) == (2, 0, {})
     assert pool.slots.give_up() == []
     pool.slots.cancel([7])
-    pool.slots.release([7])
+    pool.slots.release([(7, 0)])
     assert pool.slots.free == 3
 
 
 def test_a_release_of_what_is_not_held_changes_nothing(pool: Pool) -> None:
-    pool.slots.release([7, 8])
+    pool.slots.release([(7, 1), (8, 1)])
 
     assert pool.slots.free == 3
+
+
+def test_an_attempt_runs_beside_the_one_before_whose_end_is_not_acknowledged_yet(pool: Pool) -> None:
+    pool.start(7)
+    assert pool.next_outcome().key == (7, 1)
+
+    pool.slots.start(a_claim(7, attempt=2, kind="wait", known_at=pool.clock.now))
+
+    assert [pool.begun.get(timeout=10) for _ in range(2)] == [7, 7]
+    assert (pool.slots.busy, pool.slots.running(), pool.slots.attempts()) == (2, 1, {7: 2})
+    pool.slots.release([(7, 1)])
+    assert (pool.slots.busy, pool.slots.attempts()) == (1, {7: 2})
+    pool.gate.set()
+    assert pool.next_outcome().key == (7, 2)
 
 
 def test_a_body_can_be_started_again_and_again_in_the_same_slot(pool: Pool) -> None:
     for _ in range(3):
         pool.start(7)
         assert pool.next_outcome().id == 7
-        pool.slots.release([7])
+        pool.slots.release([(7, 1)])
 
     assert pool.slots.free == 3
 
@@ -273,7 +292,7 @@ def test_a_slot_outlives_whatever_a_body_raises() -> None:
     def leave(input: dict[str, Any], context: Context) -> object:  # noqa: A002
         raise SystemExit(1)
 
-    slots = Slots(1, {"leave": leave}, LIMITS, 60, on_end=outcomes.put, on_unsure=lambda _: None)
+    slots = Slots(1, tasks(leave=leave), LIMITS, 60, on_end=outcomes.put, on_unsure=lambda _: None)
     for task in (1, 2):
         slots.start(a_claim(task, kind="leave"))
 
@@ -289,7 +308,7 @@ def test_many_threads_start_and_release_and_the_count_is_right() -> None:
         for task in range(first, first + 100):
             pool.start(task)
             pool.slots.cancel([task])
-            pool.slots.release([pool.next_outcome().id])
+            pool.slots.release([pool.next_outcome().key])
 
     workers = [Thread(target=work, args=(100 * number,)) for number in range(8)]
     for worker in workers:
@@ -320,7 +339,7 @@ def test_a_slot_outlives_an_exception_whose_class_cannot_be_read() -> None:
     def fail(input: dict[str, Any], context: Context) -> object:  # noqa: A002
         raise Unreadable
 
-    slots = Slots(1, {"fail": fail}, LIMITS, 60, on_end=outcomes.put, on_unsure=lambda _: None)
+    slots = Slots(1, tasks(fail=fail), LIMITS, 60, on_end=outcomes.put, on_unsure=lambda _: None)
     for task in (1, 2):
         slots.start(a_claim(task, kind="fail"))
 
@@ -457,7 +476,7 @@ def unsure_again(pool: Pool) -> list[int]:
 def test_a_claim_that_is_sure_again_does_not_begin_where_its_slot_was_given_back(pool: Pool) -> None:
     pool.start(7, age=3.1)
     claim = pool.unsure.get(timeout=10)
-    pool.slots.release([7])
+    pool.slots.release([(7, 1)])
 
     pool.slots.resume(claim._replace(known_at=pool.clock.now))
     pool.start(8)

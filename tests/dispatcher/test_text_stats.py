@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.kinds import KINDS, Cancel, Context, Failed
+from dispatcher.context import Cancel, Context
+from dispatcher.failures import Failed
+from dispatcher.kinds import KINDS
 from dispatcher.text_stats import declare
 
 # Unicode's PropList.txt, White_Space: ranges of code points, first and last.

@@ -1,5 +1,6 @@
 """Every command of the README, typed as it stands there; only the port and the database's address are the test's."""
 
+import json
 import re
 import subprocess
 import sys
@@ -16,6 +17,8 @@ from tests.support.waiting import wait_until
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE | re.DOTALL)
 COMMANDS = [text for language, text in BLOCKS if language == "sh"]
 OWN_DATABASE = "postgresql://me@localhost/mine"
+
+SUBMIT_BY_PYTHON = """python -c 'from myapp.tasks import Mail, send; print(send.submit(Mail("ann@example.org")))'"""
 
 RUN, TEST, SUBMIT, LOOK, CANCEL, STATUS, RUN_MINE, SUBMIT_MINE, RUN_OWN, PARTS, CAPACITY = COMMANDS
 
@@ -41,7 +44,7 @@ def test_submit_look_and_cancel(make_run: MakeRun, project: Path) -> None:
     assert "location: /tasks/1" in submitted.lower()
     wait_until(lambda: '"state":"SUCCEEDED"' in typed(LOOK), "the task has succeeded", seen=lambda: typed(LOOK))
     assert '"code":"already-terminal"' in typed(CANCEL).replace(" ", "")
-    assert re.search(r"^default +10000 +False +0 +0 +1 ", typed(STATUS), re.MULTILINE)
+    assert re.search(r"^default +10000 +False +0 +0 +0 +1 ", typed(STATUS), re.MULTILINE)
     stop(running)
 
 
@@ -52,10 +55,14 @@ def test_a_task_of_your_own(make_run: MakeRun, project: Path) -> None:
     assert RUN_MINE == "TALLY_TASKS=myapp.tasks make run\n"
     running = make_run({"TALLY_TASKS": "myapp.tasks"})
 
-    submitted = sh(SUBMIT_MINE, project, port=running.address[1])
+    submitted = json.loads(sh(SUBMIT_MINE, project, port=running.address[1]))
+    refused = json.loads(sh(SUBMIT_MINE.replace('"to": "ann', '"for": "ann'), project, port=running.address[1]))
+    by_python = sh(SUBMIT_BY_PYTHON, project)
 
-    assert '"kind":"mail.send"' in submitted
-    assert Client(running.address).follow(1)["result"] == {"sent_to": "ann@example.org"}
+    assert submitted["kind"] == "mail.send"
+    assert (refused["status"], refused["pointer"]) == (422, "/input/to")
+    for task in (submitted["id"], int(by_python)):
+        assert Client(running.address).follow(task)["result"] == {"sent_to": "ann@example.org"}
     stop(running)
 
 

@@ -31,9 +31,10 @@ class Ledger:
             "keys": [None for _ in inputs],
             "key_wait_ms": 100,
             "notify": True,
+            "retry_of": None,
         }
         rows = self.database.rows(statement("queries/submit_tasks"), parameters)
-        ids = [int(task_id) for _, task_id, _, _ in rows]
+        ids = [int(task_id) for _, task_id, *_ in rows]
         self.submitted += ids
         return ids
 

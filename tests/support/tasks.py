@@ -11,7 +11,7 @@ from typing import Any
 from dispatcher import Context, task
 
 
-def _leave_effect(input: dict[str, Any], context: Context) -> None:  # noqa: A002
+def leave_effect(input: dict[str, Any], context: Context) -> None:  # noqa: A002
     if "effects" in input:
         with Path(input["effects"]).open("ab", buffering=0) as file:
             file.write(f"{context.task_id}\n".encode())
@@ -25,7 +25,7 @@ def effects(file: Path) -> list[int]:
 @task("echo")
 def echo(input: dict[str, Any], context: Context) -> object:  # noqa: A002
     """Return the input."""
-    _leave_effect(input, context)
+    leave_effect(input, context)
     return input
 
 
@@ -38,7 +38,7 @@ def noop(input: dict[str, Any], context: Context) -> object:  # noqa: A002
 @task("sleep")
 def sleep(input: dict[str, Any], context: Context) -> object:  # noqa: A002
     """Sleep so many seconds; with `stubborn`, whatever is asked meanwhile."""
-    _leave_effect(input, context)
+    leave_effect(input, context)
     if input.get("stubborn"):
         time.sleep(input["seconds"])
     else:
@@ -49,7 +49,7 @@ def sleep(input: dict[str, Any], context: Context) -> object:  # noqa: A002
 @task("gate")
 def gate(input: dict[str, Any], context: Context) -> object:  # noqa: A002
     """Wait, whatever is asked meanwhile, until the file `gate` is there."""
-    _leave_effect(input, context)
+    leave_effect(input, context)
     while not os.path.exists(input["gate"]):  # noqa: PTH110 - polled
         time.sleep(0.005)
     return {"canceled": context.cancel_requested}
@@ -58,7 +58,7 @@ def gate(input: dict[str, Any], context: Context) -> object:  # noqa: A002
 @task("raise")
 def raise_(input: dict[str, Any], context: Context) -> object:  # noqa: A002
     """Raise a ValueError of this text."""
-    _leave_effect(input, context)
+    leave_effect(input, context)
     raise ValueError(input["text"])
 
 
@@ -69,7 +69,7 @@ class Unlisted(BaseException):
 @task("leave")
 def leave(input: dict[str, Any], context: Context) -> object:  # noqa: A002
     """End in a way that would end a process, or a thread."""
-    _leave_effect(input, context)
+    leave_effect(input, context)
     if input["how"] == "sys.exit":
         sys.exit(3)
     raise {"KeyboardInterrupt": KeyboardInterrupt, "BaseException": Unlisted, "GeneratorExit": GeneratorExit}[
@@ -80,7 +80,7 @@ def leave(input: dict[str, Any], context: Context) -> object:  # noqa: A002
 @task("thrown")
 def thrown(input: dict[str, Any], context: Context) -> object:  # noqa: A002
     """Have SystemExit thrown at this body's thread so many seconds after the body began, and run for `seconds`."""
-    _leave_effect(input, context)
+    leave_effect(input, context)
     with _throwing:
         if not _thrower.is_alive():
             _thrower.start()
@@ -129,7 +129,7 @@ def emit(input: dict[str, Any], context: Context) -> object:  # noqa: A002
 @task("end_thread")
 def end_thread(input: dict[str, Any], context: Context) -> object:  # noqa: A002
     """End a thread of this process, by its name, as a fault of ours would; then sleep so many seconds."""
-    _leave_effect(input, context)
+    leave_effect(input, context)
     (ident,) = (thread.ident for thread in threading.enumerate() if thread.name == input["thread"])
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident or 0), ctypes.py_object(SystemExit))
     time.sleep(input.get("seconds", 0))
