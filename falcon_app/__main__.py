@@ -20,12 +20,12 @@ from falcon_app.bulk_admission import BulkAdmission
 from falcon_app.listener import Listener, allowed_connections, bind
 from falcon_app.settings import WebSettings, web_settings
 from falcon_app.store import Store
-from falcon_app.transactions import connect
 from sql.errors import TallyError
 from sql.log import start_log
 from sql.process import next_word, run_to_the_end
 from sql.ready import await_schema
 from sql.settings import BadSettings, Settings
+from sql.transactions import connect
 
 ADMIN_THREADS = 2
 ADMIN_CONNECTIONS = 64
@@ -104,7 +104,7 @@ def serve(url: str, settings: WebSettings, inbox: Inbox) -> int:
         inbox.put(Word.ENDED)
 
     admission = Admission(url, shared, on_end)
-    bulk = BulkAdmission(url, shared, admission.availability)
+    bulk = BulkAdmission(url, shared, admission.availability, admission.kinds)
     store = Store(url, shared, admission.availability)
     public = Listener(
         "web",

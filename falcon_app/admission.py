@@ -13,28 +13,32 @@ answered it hands over: to settle it a session is opened, which may outlast the 
 The server answers where it did so within the last second and has not left since; else it is asked first. One that
 stops within that second costs a batch its time and not its certainty: COMMIT was never sent, so there is no row.
 
-How a batch is written and what its failures mean is told in `batches`. The same thread finds out when the database
-is back (see `availability`).
+How a batch is written and what its failures mean is told in `batches`; by which kinds its members were checked, in
+`kinds`. The same thread finds out when the database is back (see `availability`).
 """
 
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock
+from time import monotonic
 from typing import Final
 
 from falcon_app.answers import WITHDRAWAL_SECONDS, awaited
 from falcon_app.availability import Availability
 from falcon_app.batches import Batches
-from falcon_app.errors import OutcomeUnknown
-from falcon_app.session import Session
+from falcon_app.kinds import Kinds, LastKinds
+from falcon_app.payloads import Payload
+from falcon_app.session import PATIENCE, Session
 from falcon_app.settling import Settling
 from falcon_app.submissions import HeldKeys, Row, Submission
-from sql.errors import DatabaseAway, TallyError
+from falcon_app.transactions import read_kinds
+from sql.errors import DatabaseAway, OutcomeUnknown, TallyError
 from sql.settings import Settings
 
 log = logging.getLogger("tally.web")
@@ -56,10 +60,11 @@ class Admission:
 
     def __init__(self, url: str, settings: Settings, on_end: Callable[[], None] = lambda: None) -> None:
         self.availability = Availability(look=lambda: self._inbox.put(Word.LOOK))
+        self.kinds = LastKinds()
         self._held = HeldKeys()
         self._session = Session(url, settings)
         self._settling = Settling(self._session, settings, self.availability)
-        batches = partial(Batches, self._session, settings, self.availability, self._held)
+        batches = partial(Batches, self._session, settings, self.availability, self.kinds, self._held)
         self._batches = batches(self._settling.settle)
         self._alone = batches(self._hand_over)
         self._on_end = on_end
@@ -88,15 +93,16 @@ class Admission:
         self._thread.join(max(0.0, seconds))
         return not self.is_alive
 
-    def submit(self, kind: str, input_text: str, deadline: float, key: str | None = None) -> str:
-        """Make a task and return its document; the calling thread waits, at the longest until the deadline.
+    def submit(self, payload: Payload, kinds: Kinds, deadline: float, key: str | None = None) -> str:
+        """Make a task, checked by these kinds, and return its document; waits, at the longest until the deadline.
 
-        Under a key that has a task already, returns that task. Raises `Overloaded`, `KeyReused`, `KeyInProgress`,
-        `DatabaseAway` and `RowRefused`, all of them without a row of this submission, and `OutcomeUnknown`.
+        Under a key that has a task already, returns that task. Raises `UnfitInput`, `Overloaded`, `KeyReused`,
+        `KeyInProgress`, `DatabaseAway` and `RowRefused`, all of them without a row of this submission, and
+        `OutcomeUnknown`.
         """
         self.availability.require()
         self._held.require_free(key)
-        submission = Submission(kind, input_text, deadline, key)
+        submission = Submission(payload, deadline, key, kinds)
         if not self._admit_alone(submission):
             self._inbox.put(submission)
         return awaited(submission.answer, deadline)
@@ -110,12 +116,11 @@ class Admission:
         if not self._turns.acquire(blocking=False):
             return False
         try:
-            connection = self._session.at_hand()
             is_next = not self._waiting and self._inbox.empty() and submission.has_time(WITHDRAWAL_SECONDS)
-            if connection is None or not is_next:
+            if self._session.at_hand() is None or not is_next:
                 return False
             submission.answer.set_running_or_notify_cancel()
-            self._alone.admit([submission], connection)
+            self._alone.admit([submission])
         except Exception:
             log.exception("admission.failed")
             self._session.close()
@@ -170,7 +175,18 @@ class Admission:
             self._session.close()
             self.availability.lost(error)
         else:
+            self._read_kinds()
             self.availability.back()
+
+    def _read_kinds(self) -> None:
+        """Read the kinds, without being asked to: they may have moved away from a queue whose lock was waited for.
+
+        And another server, after an outage, may have others under the same revision.
+        """
+        with suppress(TallyError):
+            connection = self._session.connected()
+            with connection.by(monotonic() + PATIENCE.total_seconds()):
+                self.kinds.learn(read_kinds(connection, PATIENCE))
 
     def _gather(self) -> None:
         """Wait until there is something, then move all of it from the inbox to the waiting."""
@@ -198,13 +214,13 @@ class Admission:
 
     def _admit_waiting(self) -> None:
         try:
-            connection = self._session.ready()
+            self._session.ready()
         except TallyError as error:
             self._session.close()
             self.availability.lost(error)
             self._withdraw()
         else:
-            self._batches.admit(self._take(), connection)
+            self._batches.admit(self._take())
 
     def _take(self) -> list[Submission]:
         """Take what waits and still has time, up to the limits of a batch."""
@@ -217,5 +233,5 @@ class Admission:
                 submission.answer.cancel()
             if submission.answer.set_running_or_notify_cancel():
                 batch.append(submission)
-                characters += len(submission.input)
+                characters += len(submission.payload.input)
         return batch

@@ -5,9 +5,8 @@ from time import monotonic
 from typing import Final, TypeVar
 
 from falcon_app.batches import ANSWER_SECONDS
-from falcon_app.errors import OutcomeUnknown
 from falcon_app.settling import SETTLING_SECONDS
-from sql.errors import DatabaseBusy
+from sql.errors import DatabaseBusy, OutcomeUnknown
 
 T = TypeVar("T")
 

@@ -11,10 +11,11 @@ from falcon_app.admission import Admission
 from falcon_app.bulk import TaskBatch
 from falcon_app.bulk_admission import BulkAdmission
 from falcon_app.channels import DUE_SINCE
+from falcon_app.checking import Checking
 from falcon_app.errors import MEDIA_TYPE, PROBLEMS, RETRY_AFTER_SECONDS, Problem, problem_body, problem_of
 from falcon_app.health import Health, Readiness
 from falcon_app.store import Store
-from falcon_app.tasks import Task, TaskCancel, TaskId, Tasks
+from falcon_app.tasks import Task, TaskCancel, TaskId, TaskRetry, Tasks
 from sql.errors import Misconfigured, TallyError
 from sql.migrate import SchemaTooNew
 from sql.settings import Settings
@@ -28,10 +29,12 @@ def create_app(admission: Admission, bulk: BulkAdmission, store: Store, settings
     """Return the public API."""
     app = _bare_app(settings)
     app.router_options.converters["task"] = TaskId
-    app.add_route("/tasks", Tasks(admission, settings))
-    app.add_route("/tasks/batch", TaskBatch(bulk, settings))
+    checking = Checking(admission.kinds, store)
+    app.add_route("/tasks", Tasks(checking, admission, settings))
+    app.add_route("/tasks/batch", TaskBatch(checking, bulk, settings))
     app.add_route("/tasks/{task:task}", Task(store))
     app.add_route("/tasks/{task:task}/cancel", TaskCancel(store))
+    app.add_route("/tasks/{task:task}/retry", TaskRetry(checking, admission, store))
     return app
 
 

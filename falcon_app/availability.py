@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from falcon_app.errors import OutcomeUnknown
-from sql.errors import READ_ONLY, DatabaseAway, DatabaseLost, TallyError
+from sql.errors import READ_ONLY, DatabaseAway, DatabaseLost, OutcomeUnknown, TallyError
 
 log = logging.getLogger("tally.web")
 

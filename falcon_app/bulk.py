@@ -3,8 +3,9 @@
 import falcon
 
 from falcon_app.bulk_admission import BulkAdmission
-from falcon_app.bulk_writing import TaskRefused
-from falcon_app.errors import KeyInProgress, KeyReused, Problem, problem_of
+from falcon_app.bulk_checks import TaskRefused
+from falcon_app.checking import Checking
+from falcon_app.errors import KeyInProgress, KeyReused, OtherQueue, Problem, UnfitInput, problem_of
 from falcon_app.payloads import read_body, read_tasks
 from sql.settings import Settings
 
@@ -12,7 +13,8 @@ from sql.settings import Settings
 class TaskBatch:
     """`/tasks/batch`"""
 
-    def __init__(self, bulk: BulkAdmission, settings: Settings) -> None:
+    def __init__(self, checking: Checking, bulk: BulkAdmission, settings: Settings) -> None:
+        self._checking = checking
         self._bulk = bulk
         self._settings = settings
 
@@ -24,8 +26,9 @@ class TaskBatch:
             )
         body = read_body(req, self._settings.max_body_bytes)
         tasks = read_tasks(body, self._settings.max_depth, self._settings.max_body_bytes)
+        deadline = req.context.deadline
         try:
-            ids = self._bulk.submit(tasks, req.context.deadline)
+            ids = self._bulk.submit(tasks, self._checking.many(tasks, deadline), deadline)
         except TaskRefused as refused:
             raise _problem_of(refused) from None
         resp.status = falcon.HTTP_202
@@ -34,8 +37,16 @@ class TaskBatch:
 
 
 def _problem_of(refused: TaskRefused) -> Problem:
+    match refused.error:
+        case KeyReused() | KeyInProgress():
+            place = "/idempotency_key"
+        case OtherQueue():
+            place = "/kind"
+        case UnfitInput(pointer=pointer):
+            place = f"/input{pointer}"
+        case _:
+            place = ""
     problem = problem_of(refused.error)
-    of_its_key = isinstance(refused.error, KeyReused | KeyInProgress)
-    problem.pointer = f"/tasks/{refused.index}" + "/idempotency_key" * of_its_key
+    problem.pointer = f"/tasks/{refused.index}{place}"
     problem.index = refused.index
     return problem

@@ -15,22 +15,25 @@ from time import monotonic
 
 from falcon_app.answers import awaited
 from falcon_app.availability import Availability
-from falcon_app.bulk_writing import BulkWriting, TaskRefused
+from falcon_app.bulk_checks import TaskRefused
+from falcon_app.bulk_writing import BulkWriting
 from falcon_app.errors import KeyInProgress
+from falcon_app.kinds import Kinds, LastKinds
 from falcon_app.payloads import OneOfMany
 from falcon_app.session import PATIENCE, Session
 from falcon_app.submissions import HeldKeys
-from falcon_app.transactions import abandon
 from sql.connect import Connection, DeadlinePassed
 from sql.errors import DatabaseLost, TallyError
 from sql.settings import Settings
+from sql.transactions import abandon
 
 
 @dataclass(frozen=True, slots=True)
 class Bulk:
-    """A request's tasks, and the future of their ids."""
+    """A request's tasks, the kinds they were checked by, and the future of their ids."""
 
     tasks: list[OneOfMany]
+    kinds: Kinds
     deadline: float
     answer: "Future[list[int]]" = field(default_factory=Future)
 
@@ -43,11 +46,11 @@ class Bulk:
 class BulkAdmission:
     """The bulk thread and its session; there are neither until something is submitted."""
 
-    def __init__(self, url: str, settings: Settings, availability: Availability) -> None:
+    def __init__(self, url: str, settings: Settings, availability: Availability, kinds: LastKinds) -> None:
         self._availability = availability
         self._held = HeldKeys()
         self._session = Session(url, settings)
-        self._writing = BulkWriting(self._session, settings, availability, self._held)
+        self._writing = BulkWriting(self._session, settings, availability, kinds, self._held)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bulk")
 
     def stop(self) -> None:
@@ -55,8 +58,8 @@ class BulkAdmission:
         self._thread.submit(self._session.close)
         self._thread.shutdown(wait=False)
 
-    def submit(self, tasks: list[OneOfMany], deadline: float) -> list[int]:
-        """Make a request's tasks and return their ids, in the order given; the calling thread waits.
+    def submit(self, tasks: list[OneOfMany], kinds: Kinds, deadline: float) -> list[int]:
+        """Make a request's tasks, checked by these kinds, and return their ids, in the order given; waits.
 
         Under a key that has a task already, that is the task. Raises `TaskRefused`, `Overloaded`, `KeyInProgress`,
         `DatabaseAway` and `RowRefused`, all of them without a row of this request, and `OutcomeUnknown`.
@@ -67,7 +70,7 @@ class BulkAdmission:
                 self._held.require_free(task.get("idempotency_key"))
             except KeyInProgress as error:
                 raise TaskRefused(index, error) from None
-        bulk = Bulk(tasks, deadline)
+        bulk = Bulk(tasks, kinds, deadline)
         self._thread.submit(self._decide, bulk)
         return awaited(bulk.answer, deadline)
 
@@ -85,7 +88,7 @@ class BulkAdmission:
             return
         try:
             if bulk.answer.set_running_or_notify_cancel():
-                bulk.answer.set_result(self._writing.write(bulk.tasks, connection, bulk.deadline))
+                bulk.answer.set_result(self._writing.write(bulk.tasks, bulk.kinds, connection, bulk.deadline))
         except Exception as error:  # noqa: BLE001 - raised again in the request's thread
             bulk.fail(error)
         finally:

@@ -4,7 +4,8 @@ Problem            the request itself is refused, with its code and, where there
 Overloaded         the queue is full: no row
 KeyReused          the idempotency key has a task of another body: no row
 KeyInProgress      the idempotency key is held by an open transaction: no row of this request
-OutcomeUnknown     COMMIT was sent and its reply never came, or does not tell
+UnfitInput         the input does not fit the schema of its kind: no row
+OtherQueue         a task of many goes to another queue than the first: no row
 
 What `sql.errors` raises is answered by the same table. A problem body is RFC 9457; its `detail` never repeats
 what the driver said of the world, only what the database said of a client's own row.
@@ -13,7 +14,7 @@ what the driver said of the world, only what the database said of a client's own
 import json
 from typing import Final
 
-from sql.errors import AlreadyTerminal, DatabaseAway, Misconfigured, NotFound, RowRefused, TallyError
+from sql.errors import AlreadyTerminal, DatabaseAway, Misconfigured, NotFound, OutcomeUnknown, RowRefused, TallyError
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 1
@@ -24,6 +25,7 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "not-found": (404, "There is nothing here"),
     "method-not-allowed": (405, "The method is not allowed here"),
     "already-terminal": (409, "The task has ended already"),
+    "not-retryable": (409, "The task cannot be retried"),
     "body-too-large": (413, "The body is too large"),
     "unsupported-media-type": (415, "The body must be application/json"),
     "invalid-input": (422, "The input cannot be accepted"),
@@ -66,8 +68,16 @@ class KeyInProgress(TallyError):
     """The idempotency key is held by an open transaction, whose end would tell: no row was made."""
 
 
-class OutcomeUnknown(TallyError):
-    """COMMIT was sent and its reply never came, or does not tell."""
+class UnfitInput(TallyError):
+    """The input does not fit the schema of its kind: no row was made. `pointer` is the place, from the input."""
+
+    def __init__(self, message: str, *, pointer: str = "") -> None:
+        super().__init__(message)
+        self.pointer = pointer
+
+
+class OtherQueue(TallyError):
+    """A task of many goes to another queue than the first: no row was made."""
 
 
 _AWAY: Final = "The database could not be asked in time. This request changed nothing; try again."
@@ -75,6 +85,8 @@ _RAISED: Final[tuple[tuple[type[TallyError], str, str | None], ...]] = (
     (NotFound, "not-found", None),
     (AlreadyTerminal, "already-terminal", None),
     (RowRefused, "invalid-input", None),
+    (UnfitInput, "invalid-input", None),
+    (OtherQueue, "invalid-input", None),
     (Overloaded, "overloaded", "As many tasks are open as the queue may hold. No task was made; try again."),
     (KeyReused, "key-reused", None),
     (

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, NotRequired, TypedDict
 import falcon
 
 from falcon_app.errors import Problem
-from sql.documents import MAX_BYTES, BrokenRule, encode, parse
+from sql.documents import MAX_BYTES, BrokenRule, Json, encode, parse
 
 DEFAULT_KIND: Final = "text.stats"
 LONGEST_KIND: Final = 255
@@ -26,10 +26,17 @@ _DEPTH_OF_TASKS: Final = 3
 
 
 class Payload(NamedTuple):
-    """What a client submits: the kind, and the input as JSON text that the database takes."""
+    """A task to be submitted. Its input as JSON text that the database takes, as the value it is, and where it lies.
+
+    One that repeats another by hand names that one, and goes to the same queue; any other goes where its kind's do.
+    """
 
     kind: str
     input: str
+    value: Json
+    at: str = "/input"
+    queue: str | None = None
+    retry_of: int | None = None
 
 
 class OneOfMany(TypedDict):
@@ -73,9 +80,9 @@ def read_payload(body: bytes, max_depth: int, max_bytes: int = MAX_BYTES) -> Pay
     # One level more: the input's depth is counted from the input.
     value = _object(body, max_depth + 1, max_bytes)
     if "kind" not in value:
-        return Payload(DEFAULT_KIND, _stored(value, "", max_depth))
+        return Payload(DEFAULT_KIND, _stored(value, "", max_depth), value, "")
     _check_task(value, ("kind", "input"))
-    return Payload(value["kind"], _stored(value["input"], "/input", max_depth))
+    return Payload(value["kind"], _stored(value["input"], "/input", max_depth), value["input"])
 
 
 def read_tasks(body: bytes, max_depth: int, max_bytes: int = MAX_BYTES) -> list[OneOfMany]:

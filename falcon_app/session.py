@@ -4,11 +4,11 @@ from datetime import timedelta
 from time import monotonic
 from typing import Final
 
-from falcon_app.transactions import abandon, begin, connect
 from sql import statement
 from sql.connect import Connection, DeadlinePassed, require_writable
 from sql.errors import DatabaseBusy, DatabaseLost, translated
 from sql.settings import Settings
+from sql.transactions import abandon, begin, connect
 
 PATIENCE: Final = timedelta(seconds=1)
 """For opening a transaction or probing: nothing is taken yet, so a slow server is found away sooner."""

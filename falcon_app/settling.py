@@ -10,14 +10,13 @@ from time import monotonic, sleep
 from typing import Final
 
 from falcon_app.availability import Availability, means_away
-from falcon_app.errors import OutcomeUnknown
 from falcon_app.session import Session
 from falcon_app.submissions import Row, Submission, fail_all
-from falcon_app.transactions import bound_statements, commit, statement_limit
 from sql import statement
 from sql.connect import backoff_seconds
-from sql.errors import DatabaseAway, TallyError, translated
+from sql.errors import DatabaseAway, OutcomeUnknown, TallyError, translated
 from sql.settings import Settings
+from sql.transactions import bound_statements, commit, statement_limit
 
 log = logging.getLogger("tally.web")
 
@@ -48,6 +47,8 @@ class Settling:
                 pause = backoff_seconds(failures, self._settings.backoff)
                 failures += 1
                 if monotonic() + pause >= last:
+                    # It may be within a transaction that failed.
+                    self._session.close()
                     fail_all(batch, unknown)
                     return
                 sleep(pause)

@@ -1,4 +1,4 @@
-"""The API's other calls to the database: read a task, cancel one, and what readiness reports.
+"""The API's other calls to the database: read a task, cancel one, read the kinds, and what readiness reports.
 
 Each is one transaction through a small pool of sessions, everything under the request's deadline. The pool opens
 sessions on demand and gives up at once when it can't, so that it recovers after an outage of any length: who
@@ -10,28 +10,40 @@ from contextlib import contextmanager
 from datetime import timedelta
 from threading import Semaphore
 from time import monotonic
-from typing import Final, LiteralString
+from typing import Final, LiteralString, NamedTuple
 
+from psycopg.rows import TupleRow
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
 from falcon_app.availability import Availability
-from falcon_app.errors import OutcomeUnknown
-from falcon_app.transactions import (
-    TIDY_UP,
-    abandon,
-    begin,
-    commit,
-    session_options,
-    statement_limit,
-)
+from falcon_app.kinds import KindRow
 from sql import statement
 from sql.connect import Connection, DeadlinePassed
-from sql.errors import NOTIFICATIONS_FULL, DatabaseAway, DatabaseBusy, DatabaseLost, NotFound, RowRefused, translated
+from sql.errors import (
+    NOTIFICATIONS_FULL,
+    DatabaseAway,
+    DatabaseBusy,
+    DatabaseLost,
+    NotFound,
+    OutcomeUnknown,
+    RowRefused,
+    translated,
+)
 from sql.migrate import schema_version
 from sql.settings import Settings
+from sql.transactions import TIDY_UP, abandon, begin, commit, session_options, statement_limit
 
 PATIENCE: Final = timedelta(seconds=1)
 """For what the pool itself asks of a session."""
+
+
+class Source(NamedTuple):
+    """What a task that repeats another is made from; the input is JSON text."""
+
+    state: str
+    kind: str
+    queue: str
+    input: str
 
 
 def _configure(connection: Connection) -> None:
@@ -92,6 +104,16 @@ class Store:
         # The server's notification queue is full. The row counts, and the dispatcher's look-up finds it without a hint.
         return self._ask(statement("queries/cancel_task"), deadline, id=task, notify=False)
 
+    def source(self, task: int, deadline: float) -> Source:
+        """Return what a task is repeated from. Raises `NotFound`, `DatabaseAway`."""
+        with self._sure(deadline):
+            return Source(*self._row(statement("queries/retry_source"), deadline, id=task))
+
+    def kinds(self, deadline: float) -> list[KindRow]:
+        """Return the rows of `queries/kinds`. Raises `DatabaseAway`."""
+        with self._transaction(deadline) as connection:
+            return connection.execute(statement("queries/kinds")).fetchall()
+
     def readiness(self, deadline: float) -> str:
         """Return what the database says of the service. Raises `DatabaseAway`, also while it is read-only.
 
@@ -104,11 +126,15 @@ class Store:
 
     def _ask(self, query: LiteralString, deadline: float, **parameters: object) -> str:
         """Return the document of the task `id`. Raises `NotFound` where there is no row."""
+        return str(self._row(query, deadline, **parameters)[0])
+
+    def _row(self, query: LiteralString, deadline: float, **parameters: object) -> TupleRow:
+        """Return the row about the task `id`. Raises `NotFound` where there is none."""
         with self._transaction(deadline) as connection:
             row = connection.execute(query, parameters).fetchone()
             if row is None:
                 raise NotFound(f"there is no task {parameters['id']}")
-            return str(row[0])
+            return row
 
     @contextmanager
     def _sure(self, deadline: float) -> Iterator[None]:

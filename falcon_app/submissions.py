@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from falcon_app.errors import KeyInProgress, KeyReused, Overloaded
+from falcon_app.kinds import NO_KINDS, Kinds
+from falcon_app.payloads import Payload
 from sql.errors import DatabaseBusy, TallyError
 
 HELD_SECONDS: Final = 1.0
@@ -23,14 +25,18 @@ def _token() -> UUID:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One task to be made, the idempotency key it came with, and the future of its document."""
+    """One task to be made, its idempotency key, the kinds it was checked by, and the future of its document."""
 
-    kind: str
-    input: str
+    payload: Payload
     deadline: float
     key: str | None = None
+    kinds: Kinds = NO_KINDS
     token: UUID = field(default_factory=_token)
     answer: "Future[str]" = field(default_factory=Future)
+
+    def queue(self, kinds: Kinds) -> str:
+        """Return the queue it goes to, by these kinds."""
+        return self.payload.queue or kinds.queue(self.payload.kind)
 
     def has_time(self, seconds: float) -> bool:
         return self.deadline - monotonic() >= seconds
@@ -42,12 +48,16 @@ class Submission:
 
 
 class Row(NamedTuple):
-    """A row of `submit_tasks`: the verdict on a submission, and the task that answers it, where there is one."""
+    """A row of `submit_tasks`: the verdict on a submission, and the task that answers it, where there is one.
+
+    With the revision of the kinds, as the transaction saw them.
+    """
 
     verdict: str
     id: int | None
     token: UUID | None
     document: str | None
+    revision: int = 0
 
     def answer(self, submission: Submission) -> None:
         """Answer a submission, once it is certain that this row is committed."""
@@ -55,7 +65,7 @@ class Row(NamedTuple):
             case "admitted", str(document):
                 submission.answer.set_result(document)
             case "key reused", _:
-                submission.fail(KeyReused(f"task {self.id} was submitted under this key with another kind or input"))
+                submission.fail(KeyReused(f"task {self.id} was submitted under this key with another body"))
             case "overloaded", _:
                 submission.fail(Overloaded("the queue is full"))
             case _:

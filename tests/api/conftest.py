@@ -33,7 +33,7 @@ class Api:
     def __init__(self, url: str, environ: dict[str, str]) -> None:
         self.settings: Settings = read({"DATABASE_URL": url, **environ})
         self.admission = Admission(url, self.settings)
-        self.bulk = BulkAdmission(url, self.settings, self.admission.availability)
+        self.bulk = BulkAdmission(url, self.settings, self.admission.availability, self.admission.kinds)
         self.store = Store(url, self.settings, self.admission.availability)
         self.public = TestClient(create_app(self.admission, self.bulk, self.store, self.settings))
         self.admin = TestClient(create_admin_app(self.admission, self.store, self.settings))

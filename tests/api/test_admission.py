@@ -9,8 +9,8 @@ import pytest
 from falcon.testing import Result
 
 from falcon_app.batches import Batches
+from falcon_app.payloads import Payload
 from falcon_app.submissions import Submission
-from sql.connect import Connection
 from tests.api.conftest import Api, MakeApi, assert_problem, await_lock_waits, queue_locked, row_count
 from tests.support.database import Database
 from tests.support.server import TestServer
@@ -107,9 +107,9 @@ def watch_batches(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     batches: list[tuple[str, int]] = []
     admit = Batches.admit
 
-    def watched(self: Batches, batch: list[Submission], connection: Connection) -> None:
+    def watched(self: Batches, batch: list[Submission]) -> None:
         batches.append((threading.current_thread().name, len(batch)))
-        admit(self, batch, connection)
+        admit(self, batch)
 
     monkeypatch.setattr(Batches, "admit", watched)
     return batches
@@ -129,7 +129,7 @@ def test_who_comes_alone_is_written_in_its_own_thread_once_the_server_is_known_t
 def test_nobody_is_written_before_one_that_waits(api: Api, database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     assert api.post({"n": 0}).status_code == 202
     batches = watch_batches(monkeypatch)
-    waiting = Submission("echo", '{"n": 1}', monotonic() + 2.5)
+    waiting = Submission(Payload("echo", '{"n": 1}', {"n": 1}), monotonic() + 2.5)
     api.admission._waiting.append(waiting)
 
     assert api.post({"n": 2}).status_code == 202
@@ -243,7 +243,7 @@ def test_a_submission_that_waits_too_long_is_withdrawn_without_a_row(api: Api, d
 
 
 def test_a_submission_with_little_time_left_is_not_taken(api: Api, database: Database) -> None:
-    late = Submission("echo", "{}", monotonic() + 0.4)
+    late = Submission(Payload("echo", "{}", {}), monotonic() + 0.4)
 
     api.admission._inbox.put(late)
 

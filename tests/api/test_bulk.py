@@ -3,17 +3,21 @@
 import json
 import threading
 from concurrent.futures import Future
+from time import monotonic
 from typing import Any
 
 import psycopg
 import pytest
 from falcon.testing import Result
 
+from falcon_app.batches import MOST_READINGS
+from falcon_app.transactions import read_kinds
 from sql.connect import Connection
 from tests.api import test_lost_commits
 from tests.api.conftest import JSON, Api, MakeApi, assert_problem, await_lock_waits, queue_locked, row_count
 from tests.api.test_admission import on_commit, on_insert, results
 from tests.api.test_idempotency import held
+from tests.sql.calls import publish
 from tests.support.database import Database
 from tests.support.server import TestServer
 from tests.support.waiting import wait_until
@@ -380,3 +384,121 @@ def test_a_database_that_is_away_is_503_then_at_once_and_served_again(
 
     wait_until(lambda: post(api, [echo(4)]).status_code == 202, "bulk submits are taken again", 10)
     assert database.rows("select input ->> 'n' from tally.task order by position") == [("0",), ("4",)]
+
+
+NUMBER = {"properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+
+def test_the_first_task_that_does_not_fit_its_kind_is_named_and_none_is_made(api: Api, database: Database) -> None:
+    publish(database.connect("test-publisher"), input_schema=NUMBER)
+    tasks = [echo(n) for n in range(1000)]
+    tasks[617] = {"kind": "echo", "input": {"n": "617"}}
+    tasks[900] = {"kind": "echo", "input": {}}
+
+    assert_names(post(api, tasks), 422, "invalid-input", "/tasks/617/input/n", 617)
+
+    assert row_count(database) == 0
+    assert post(api, tasks[:617]).status_code == 202
+
+
+def test_what_is_published_between_two_requests_holds_for_the_second(api: Api, database: Database) -> None:
+    publisher = database.connect("test-publisher")
+    tasks: list[object] = [echo(0), {"kind": "echo", "input": {"n": "1"}}]
+    assert post(api, tasks).status_code == 202
+
+    publish(publisher, input_schema=NUMBER)
+    assert_names(post(api, tasks), 422, "invalid-input", "/tasks/1/input/n", 1)
+
+    publish(publisher, input_schema=None)
+    assert post(api, tasks).status_code == 202
+    assert row_count(database) == 4
+
+
+def test_a_request_that_was_checked_by_an_older_schema_is_not_admitted(api: Api, database: Database) -> None:
+    with queue_locked(database):
+        first = post_aside(api, [echo(0)])
+        await_lock_waits(database)
+        unfit = post_aside(api, [echo(0), {"kind": "echo", "input": {"n": "1"}}])
+        fits = post_aside(api, [echo(1), echo(2)])
+        wait_until(lambda: api.bulk._thread._work_queue.qsize() == 2, "two requests wait")
+        publish(database.connect("test-publisher"), input_schema=NUMBER, queue="echoes")
+
+    assert first.result(20).status_code == 202
+    assert_names(unfit.result(20), 422, "invalid-input", "/tasks/1/input/n", 1)
+    ids = fits.result(20).json["ids"]
+    assert {api.get(task).json["queue"] for task in ids} == {"echoes"}
+    assert row_count(database) == 3
+
+
+def test_the_tasks_of_one_request_go_to_one_queue(api: Api, database: Database) -> None:
+    publisher = database.connect("test-publisher")
+    publish(publisher, "mail", queue="mails")
+    publish(publisher, "letter", queue="mails")
+    mail: dict[str, Any] = {"kind": "mail", "input": {}}
+    letter: dict[str, Any] = {"kind": "letter", "input": {}}
+
+    problem = assert_names(post(api, [mail, letter, echo(0), mail]), 422, "invalid-input", "/tasks/2/kind", 2)
+
+    assert "'default'" in problem["detail"]
+    assert "'mails'" in problem["detail"]
+    assert row_count(database) == 0
+    ids = post(api, [mail, letter]).json["ids"]
+    assert [api.get(task).json["queue"] for task in ids] == ["mails", "mails"]
+
+
+def test_a_queue_that_is_gone_because_its_kinds_moved_refuses_nobody_and_a_missing_one_is_said(
+    api: Api, database: Database
+) -> None:
+    publisher = database.connect("test-publisher")
+    publish(publisher, queue="old")
+    assert post(api, [echo(0)]).status_code == 202
+    publish(publisher, queue="new")
+    database.execute("delete from tally.queue where name = 'old'")
+
+    ids = post(api, [echo(1)]).json["ids"]
+
+    assert api.get(ids[0]).json["queue"] == "new"
+    database.execute("delete from tally.queue where name = 'new'")
+    assert_names(post(api, [echo(2)]), 503, "database-away", None, None)
+    assert row_count(database) == 2
+
+
+def test_a_row_that_the_database_refuses_is_named_behind_a_reading_of_the_kinds(api: Api, database: Database) -> None:
+    publish(database.connect("test-publisher"), queue="echoes")
+    on_insert(database, "new.input->>'n' = '5'", "raise exception 'not 5';")
+
+    problem = assert_names(post(api, [echo(n) for n in range(9)]), 422, "invalid-input", "/tasks/5", 5)
+
+    assert problem["detail"] == "not 5"
+    assert row_count(database) == 0
+
+
+def test_a_commit_that_was_done_in_another_queue_is_found_done(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(database.connect("test-publisher"), queue="echoes")
+    lose_first_reply(monkeypatch, psycopg.Connection.commit)
+
+    assert post(api, [echo(n) for n in range(3)]).status_code == 202
+
+    assert database.value("select count(*) from tally.task where queue = 'echoes'") == 3
+
+
+def test_kinds_that_never_stand_still_are_given_up_without_a_row(
+    api: Api, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publisher = database.connect("test-publisher")
+    api.admission.kinds.learn(api.store.kinds(monotonic() + 1))
+    published = [publish(publisher)]
+
+    def publish_again(connection: Connection, *rest: Any) -> Any:
+        rows = read_kinds(connection, *rest)
+        published.append(publish(publisher, max_attempts=3 + len(published)))
+        return rows
+
+    monkeypatch.setattr("falcon_app.bulk_writing.read_kinds", publish_again)
+
+    assert_names(post(api, [echo(0)]), 503, "database-away", None, None)
+
+    assert len(published) == MOST_READINGS + 1
+    assert row_count(database) == 0

@@ -7,10 +7,11 @@ from time import monotonic
 import psycopg
 import pytest
 
-from falcon_app.errors import OutcomeUnknown
+from falcon_app.payloads import Payload
 from falcon_app.submissions import Submission
-from falcon_app.transactions import commit
 from sql.connect import Connection
+from sql.errors import OutcomeUnknown
+from sql.transactions import commit
 from tests.api.conftest import JSON, Api, MakeApi, assert_problem, await_lock_waits, queue_locked, row_count
 from tests.api.test_admission import on_commit
 from tests.support.database import Database
@@ -181,7 +182,7 @@ def test_what_is_found_lost_after_its_deadline_is_settled_all_the_same(
         wait_until(lambda: monotonic() > deadline, "the deadline has passed")
 
     lose_first_reply(monkeypatch, commit_and_wake_late)
-    submission = Submission("echo", "{}", deadline)
+    submission = Submission(Payload("echo", "{}", {}), deadline)
     api.admission._inbox.put(submission)
 
     assert '"id":1' in submission.answer.result(5)

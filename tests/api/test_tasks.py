@@ -29,6 +29,9 @@ def test_a_submission_is_a_row_before_it_is_answered(api: Api, database: Databas
         "created_at",
         "started_at",
         "finished_at",
+        "due_at",
+        "retry_of",
+        "attempts",
     ]
     assert document["kind"] == "echo"
     assert document["input"] == {"a": [1, None, "ü"]}
