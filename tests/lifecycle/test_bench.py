@@ -14,7 +14,7 @@ from bench.targets import TARGETS
 from tests.support.program import ROOT, environment
 
 SUBJECTS = [
-    ["drain", "text", "two", "submit", "bulk", "mixed", "crowd"],
+    ["drain", "text", "two", "submit", "bulk", "mixed", "crowd", "processes"],
     ["pickup", "backlog", "snapshot", "bound", "retention", "idle", "memory"],
 ]
 

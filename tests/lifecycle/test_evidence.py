@@ -118,8 +118,8 @@ def test_a_step_that_is_struck_from_the_plan_is_missed(evidence: Path) -> None:
 @pytest.mark.parametrize(
     ("step", "file", "which", "changed", "found"),
     [
-        ("queue-full", "task.jsonl", {"id": 1}, {"id": 77}, "every 202's id is a row"),
-        ("queue-full", "task.jsonl", {"id": 1}, {"state": "FAILED"}, "a state that was read as terminal is the row's"),
+        ("queue-full", "task.jsonl", {}, {"id": 77}, "every 202's id is a row"),
+        ("queue-full", "task.jsonl", {}, {"state": "FAILED"}, "a state that was read as terminal is the row's"),
         ("queue-full", "http.jsonl", {"label": "third"}, {"status": 202}, "every 202's id is a row"),
         ("queue-full", "http.jsonl", {"label": "first"}, {"status": 503}, "every submit has the rows that its answers"),
         ("queue-full", "http.jsonl", {"label": "third"}, {"status": 500}, "202, 202, 503"),
@@ -145,7 +145,7 @@ def test_a_body_that_was_started_twice_is_found(evidence: Path) -> None:
 
     claims = {each.says: each for each in claims_of(all_steps()["queue-full"], effects.parent)}
 
-    assert not claims["no body was started twice"].passed
+    assert not claims["no attempt was begun twice"].passed
 
 
 def test_a_summary_that_says_more_than_the_files_is_found(evidence: Path) -> None:

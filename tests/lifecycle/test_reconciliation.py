@@ -29,8 +29,14 @@ def sent(status: int | None, task: int | None = None, *, key: str | None = None,
     }
 
 
-def row(task: int, *, key: str | None = None, marker: str = "m", state: str = "SUCCEEDED") -> Any:
-    held = {"state": state, "attempt": 1, "claimed_by": None, "idempotency_key": key}
+def row(
+    task: int, *, key: str | None = None, marker: str = "m", state: str = "SUCCEEDED", attempt: int = 1, kept: int = 0
+) -> Any:
+    """A row that keeps so many attempts before its last."""
+    error = {"reason": "task raised ValueError", "detail": None}
+    attempts = [{"attempt": number, "error": error} for number in range(1, kept + 1)] or None
+    held = {"state": state, "attempt": attempt, "claimed_by": None, "idempotency_key": key}
+    held |= {"started_at": "2026-01-31T12:00:00+00:00", "attempts": attempts}
     return {"id": task, "kind": "echo", "input": {"marker": marker}, **held}
 
 
@@ -87,6 +93,21 @@ def test_what_they_do_not_allow_is_found(tmp_path: Path, answers: list[Any], row
     assert found in failed(tmp_path, answers, rows)
 
 
-def test_a_body_started_twice_or_without_a_row_is_found(tmp_path: Path) -> None:
-    assert failed(tmp_path, [sent(202, 1)], [row(1)], "1 1 77\n1 1 78\n") == ["no body was started twice"]
+def test_an_attempt_begun_twice_or_without_a_row_is_found(tmp_path: Path) -> None:
+    assert failed(tmp_path, [sent(202, 1)], [row(1)], "1 1 77\n1 1 78\n") == ["no attempt was begun twice"]
     assert failed(tmp_path, [sent(202, 1)], [row(1)], "2 1 77\n") == ["no body was started without a row"]
+
+
+@pytest.mark.parametrize(
+    ("attempt", "kept", "begun", "found"),
+    [
+        (3, 2, "1 1 77\n1 2 77\n1 3 78\n", []),
+        (3, 2, "1 3 78\n", []),
+        (3, 2, "1 1 77\n1 1 78\n1 3 78\n", ["no attempt was begun twice"]),
+        (2, 1, "1 1 77\n1 2 77\n1 3 78\n", ["no attempt was begun that its row does not count"]),
+        (3, 1, "1 1 77\n1 2 77\n1 3 78\n", ["every attempt that another followed is kept with its error"]),
+        (1, 1, "1 1 77\n", ["every attempt that another followed is kept with its error"]),
+    ],
+)
+def test_attempts_add_up_with_their_row(tmp_path: Path, attempt: int, kept: int, begun: str, found: list[str]) -> None:
+    assert failed(tmp_path, [sent(202, 1)], [row(1, attempt=attempt, kept=kept)], begun) == found
