@@ -5,12 +5,13 @@ The file is named by the environment, so that no input can forget it.
 
 import ctypes
 import os
+import signal
 import threading
 import time
 from pathlib import Path
 from typing import Any
 
-from dispatcher import Context, task
+from dispatcher import Backoff, Context, Retry, task
 
 
 def _began(context: Context) -> None:
@@ -53,3 +54,28 @@ def end_thread(input: dict[str, Any], context: Context) -> object:  # noqa: A002
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident or 0), ctypes.py_object(SystemExit))
     time.sleep(input["seconds"])
     return "ended"
+
+
+def attempted(input: dict[str, Any], context: Context) -> object:  # noqa: A002
+    """Wait for the file `gate`, where one is named; end in this attempt's way, one of `ways`, or the last of them."""
+    _began(context)
+    while "gate" in input and not Path(input["gate"]).exists():
+        time.sleep(0.005)
+    match input["ways"][min(context.attempt, len(input["ways"])) - 1]:
+        case "raise":
+            raise ValueError("on purpose")
+        case "again":
+            raise Retry(after=input["after"], reason="not yet")
+        case "stay":
+            time.sleep(input["seconds"])
+        case "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+    return {"attempt": context.attempt}
+
+
+_SOON = Backoff(first=0.1, factor=2, cap=0.5)
+task("try", max_attempts=3, backoff=_SOON)(attempted)
+task("try.repeat", max_attempts=3, backoff=_SOON, on_crash="retry")(attempted)
+task("try.process", slot="process", max_attempts=3, backoff=_SOON)(attempted)
+task("try.process.repeat", slot="process", max_attempts=3, backoff=_SOON, on_crash="retry")(attempted)
+task("try.limited", slot="process", max_attempts=2, backoff=_SOON, time_limit=0.5)(attempted)

@@ -24,7 +24,7 @@ def claims_of(step: Step, folder: Path) -> list[Claim]:
 
 
 def ledger(record: Record) -> Iterator[Claim]:
-    """202s = terminal + still open; refused submits left no row; no body started twice; what was read stays true."""
+    """202s = terminal + still open; refused submits left no row; no attempt begun twice; what was read stays true."""
     submits = [each for each in record.exchanges if each.is_submit]
     ids = {row["id"]: row for row in record.tasks}
     accepted = {each.task_id for each in submits if each.status == 202}
@@ -38,10 +38,12 @@ def ledger(record: Record) -> Iterator[Claim]:
 
     yield equal("every submit has the rows that its answers allow", list(_wrongly_answered(record, submits)), [])
     yield equal("every row was submitted", list(_strangers(record, submits)), [])
-    starts = Counter(record.effects)
-    yield equal("no body was started twice", sorted(task for task, count in starts.items() if count > 1), [])
-    yield equal("no body was started without a row", sorted(starts.keys() - ids.keys()), [])
-    yield equal("no task was claimed twice", [row["id"] for row in record.tasks if row["attempt"] > 1], [])
+    starts = Counter(record.begun)
+    yield equal("no attempt was begun twice", sorted(start for start, count in starts.items() if count > 1), [])
+    yield equal("no body was started without a row", sorted({task for task, _ in starts} - ids.keys()), [])
+    uncounted = sorted((task, attempt) for task, attempt in starts if task in ids and attempt > ids[task]["attempt"])
+    yield equal("no attempt was begun that its row does not count", uncounted, [])
+    yield equal("every attempt that another followed is kept with its error", list(_unkept(record)), [])
     yield equal("a state that was read as terminal is the row's", list(_changed(record)), [])
     yield equal("a dispatcher that ended with 0 has left nothing open", list(_left_behind(record)), [])
 
@@ -71,6 +73,16 @@ def _strangers(record: Record, submits: list[Exchange]) -> Iterator[int]:
 
 def identity_of(row: Row) -> str:
     return identity(row["kind"], row["input"])
+
+
+def _unkept(record: Record) -> Iterator[str]:
+    for row in record.tasks:
+        kept = row["attempts"] or []
+        # One that waits, or was canceled while it did, has no start of its own: its last attempt was to be followed.
+        followed = row["attempt"] - (row["started_at"] is not None)
+        numbers = [each["attempt"] for each in kept]
+        if numbers != list(range(1, followed + 1)) or not all(each["error"]["reason"] for each in kept):
+            yield f"task {row['id']}, attempt {row['attempt']}: kept {kept}"
 
 
 def _changed(record: Record) -> Iterator[str]:

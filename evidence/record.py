@@ -154,9 +154,15 @@ class Record:
         }
 
     @cached_property
+    def begun(self) -> list[tuple[int, int]]:
+        """The task and the attempt of every body that was started, in that order."""
+        lines = [line.split() for line in self._text("effects").splitlines()]
+        return [(int(task), int(attempt)) for task, attempt, *_ in lines]
+
+    @cached_property
     def effects(self) -> list[int]:
         """The task of every body that was started, in that order."""
-        return [int(line.split()[0]) for line in self._text("effects").splitlines()]
+        return [task for task, _ in self.begun]
 
     def events(self, name: str) -> list[Row]:
         """What was done to the service, beside HTTP and SQL: `at`, in seconds since the step began, and more."""

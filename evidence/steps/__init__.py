@@ -61,6 +61,16 @@ CONTENTS: Final = {
     ],
     "terminal write delayed, RUNNING in SQL, SIGKILL, started again at once": ["killed-and-restarted"],
     "SIGKILL at random moments under load": ["kills"],
+    "a body raises; its attempt's end unanswered, locked; a waiting task orphaned, canceled": [
+        "retried",
+        "retry-reply-lost",
+        "retry-locked",
+        "waiting-released",
+        "waiting-canceled",
+    ],
+    "a task killed, or given up, that may run again after a crash": ["crash-repeated", "crash-given-up"],
+    "a body's own process dies, or outlasts its time limit": ["process-slot-dies", "time-limit"],
+    "SIGKILL at random moments with retries, time limits and processes in use": ["attempts-killed"],
     "session's backend terminated, repeatedly; a thread of the dispatcher dies": [
         "session-terminated",
         "thread-dies",
