@@ -4,22 +4,28 @@
 rows of the database; each call of a dispatcher's loop, outcomes, session and judge as the transaction that it is on the
 server. What goes wrong is a fault, and there is a budget of so many in all: a process is killed; a client gives up on a
 call, which then is a `Stray` that may arrive at any later time, or never (a request that was lost, and a reply that
-was lost after the commit, are the two ends of that); a dispatcher that lives is suspected; it is signaled to drain; the
-server restarts. Apart from these a client may cancel the task once, and a standby that lacks the last commits may take
-over. Time is not measured: that half the grace period passes is an event. A reconnect is a beat: that the lock
-was free meanwhile allows a judge to suspect, and here a judge may suspect anybody.
+was lost after the commit, are the two ends of that); the database refuses a claim of this very task; a dispatcher that
+lives is suspected; it is signaled to drain; the server restarts. Apart from these a client may cancel the task once,
+and a standby that lacks the last commits may take over. Time is not measured: that half the grace period passes is an
+event, and so is it that the time comes for which a task waits. A reconnect is a beat: that the lock was free meanwhile
+allows a judge to suspect, and here a judge may suspect anybody.
+
+**What a task's kind says** is part of where a search begins: how many attempts there are, and whether one that crashed
+is followed by another. Where there may be several, each body may return or raise, and what raised asks for another
+attempt, also after the last one: that there is none is for the database to say.
 
 **How transactions are cut.** A transaction that locks what it decides on, for itself alone and until its commit, can be
 taken for one moment: whoever comes meanwhile waits, or skips the row and comes again. So settle, finish, cancel,
 condemn, recover, leave and beat are one step each. A claim shares its lock, for key share, and is two steps therefore:
 it has taken the task, and it is committed. In between, whoever wants its dispatcher's row for update waits. Where a
 lock is taken away nobody waits, and what is read is older than the claim; a lock that is waited for within the
-statement that reads comes to the same, since its snapshot is as old.
+statement that reads comes to the same, since its snapshot is as old. A retry is one step; but its reply may
+come later than what others, and the dispatcher's own loop, do meanwhile.
 
-**What is not modelled.** Several tasks and slots, batches, priorities, pauses, `refuse_claim`, retries (an attempt is
-never above 1, so that writes name it goes untried here), what bodies do, and how long anything lasts. No proof of
-death is searched, only what a wrong one does. That a judge ends its suspect's sessions first is left out, too:
-nothing that is searched depends on it, it only makes recovery quick.
+**What is not modelled.** Several tasks, batches, priorities, pauses, a kind that is published anew, what bodies do, and
+how long anything lasts. No proof of death is searched, only what a wrong one does. That a judge ends its suspect's
+sessions first is left out, too: nothing that is searched depends on it, it only makes recovery quick. A release that
+arrives late is not told apart from one in time: it names nobody.
 
     states.py    what a state is: rows, processes, strays, what is left of the budgets
     guards.py    each guard of the protocol by name; a model may be built without some

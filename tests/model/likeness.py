@@ -1,6 +1,7 @@
 """Which states are alike: whatever can follow from one can follow from the other, so that one of them is searched.
 
-Nothing here rests on a guard, or it would hide what happens without it; but for one: a claim takes QUEUED tasks only.
+Nothing here rests on a guard, or it would hide what happens without it; but for two: a claim takes QUEUED tasks only,
+and there is another attempt only while one is left.
 """
 
 from typing import Final
@@ -10,10 +11,10 @@ from tests.model.states import (
     GONE,
     LEFT,
     LIVING,
-    NOTHING,
-    QUEUED,
+    NOBODY,
     RUNNING,
     UNBORN,
+    WAITING,
     Row,
     Standby,
     State,
@@ -24,6 +25,7 @@ from tests.model.states import (
 
 PAST: Final = Row(LEFT)
 NUMBERED: Final = frozenset({"claim", "settle"})
+OUTCOMES: Final = frozenset({"finish", "retry"})
 
 
 def is_over(state: State) -> bool:
@@ -34,15 +36,16 @@ def is_over(state: State) -> bool:
         and not state.strays
         and state.standby is None
         and not state.failovers
-        and all(process.body == NOTHING and not process.swept for process in state.processes)
+        and not any(process.held or process.swept or process.refused != NOBODY for process in state.processes)
     )
 
 
 def canonical(state: State) -> State:
     """Return the one state that stands for all that are like this one."""
-    if state.task.state != QUEUED and any(stray.call == "claim" for stray in state.strays):
+    if _is_claimed_for_good(state) and any(stray.call == "claim" for stray in state.strays):
         # It finds nothing, now and for ever.
         state = state._replace(strays=tuple(stray for stray in state.strays if stray.call != "claim"))
+    state = _without_past_attempts(state)
     for who, process in enumerate(state.processes):
         if process.phase == UNBORN:
             break
@@ -50,6 +53,37 @@ def canonical(state: State) -> State:
             state = _past(state, who)
         state = _number_anew(state, who)
     return state
+
+
+def _is_claimed_for_good(state: State) -> bool:
+    task = state.task
+    return task.state in TERMINAL or (task.state == RUNNING and task.attempt >= state.options.max_attempts)
+
+
+def _without_past_attempts(state: State) -> State:
+    """Forget how often a body may begin that nobody can begin any more, and who told what nobody tells again."""
+    task, standby = state.task, state.standby
+    held = [(who, *claim) for who, process in enumerate(state.processes) for claim in process.held]
+    if task.told or (standby is not None and standby.task.told):
+        asked = {(attempt, who) for who, attempt, _ in held}
+        asked |= {(stray.attempt, stray.who) for stray in state.strays if stray.call in OUTCOMES}
+        state = state._replace(task=_forgotten(task, asked))
+        if standby is not None:
+            state = state._replace(standby=standby._replace(task=_forgotten(standby.task, asked)))
+    if standby is None and not state.failovers:
+        # What may still be claimed, and what is held and has not begun.
+        first = len(state.begins) if task.state in TERMINAL else task.attempt - (task.state == RUNNING)
+        waiting = {attempt - 1 for _, attempt, body in held if body in WAITING}
+        if any(state.begins[place] and place not in waiting for place in range(first)):
+            begins = [left if place >= first or place in waiting else 0 for place, left in enumerate(state.begins)]
+            state = state._replace(begins=tuple(begins))
+    return state
+
+
+def _forgotten(task: Task, asked: set[tuple[int, int]]) -> Task:
+    """Return the task without the tellers of outcomes that nobody can tell again."""
+    told = tuple(who if (attempt, who) in asked else NOBODY for attempt, who in enumerate(task.told, 1))
+    return task if told == task.told else task._replace(told=told)
 
 
 def _past(state: State, who: int) -> State:

@@ -7,7 +7,7 @@ from psycopg import Error
 from psycopg.pq import TransactionStatus
 
 from sql.connect import Connection
-from tests.model.states import ABSENT, CANCELED, CONDEMNED, LEFT, LIVING, NOBODY, SUCCEEDED, State, Step
+from tests.model.states import ABSENT, CANCELED, CONDEMNED, LEFT, LIVING, NOBODY, SUCCEEDED, Options, State, Step
 from tests.sql import calls
 from tests.support.database import Database
 
@@ -30,7 +30,22 @@ TAKE_OVER: Final = f"""
 insert into tally.task overriding system value table standby.task;
 insert into tally.dispatcher table standby.dispatcher;
 """
-TASK: Final = "select state, claimed_by, claim_number, cancel_requested_at is not null, attempt from tally.task"
+TIME_COMES: Final = """
+update tally.task set due_at = due_at - interval '1 day', position = position - 86400000000 where due_at is not null
+"""
+TASK: Final = """
+select
+    state, claimed_by, claim_number, cancel_requested_at is not null, attempt,
+    case when due_at > clock_timestamp() then 'waits' when due_at is not null then 'due' else '' end
+from tally.task
+"""
+ATTEMPT: Final = "select id, attempt from tally.task"
+BEFORE: Final = """
+select (ended.entry ->> 'dispatcher')::uuid
+from tally.task
+cross join jsonb_array_elements(attempts) as ended (entry)
+order by (ended.entry ->> 'attempt')::integer
+"""
 ROWS: Final = "select id, stopped_why, claim_fence, beat from tally.dispatcher"
 LIVES: Final = "select stopped_at is null from tally.dispatcher where id = %s"
 
@@ -41,6 +56,7 @@ ANSWERS: Final = {
     "TL410": "stopped",
     "TL411": "tasks left",
     "TL412": "fenced",
+    "TL413": "claimed after all",
     "TL414": "moved",
     "55P03": "gave up waiting",
 }
@@ -78,23 +94,34 @@ class Real:
                 taken = calls.claim(connection, who, int(step.detail), only=[self._task])
                 if not taken:
                     connection.commit()
-                return self._taken(taken)
+                return self._taken(connection, taken)
             case "commit":
                 connection.commit()
             case "rollback" | "server restarts":
                 connection.rollback()
             case "settle":
-                return self._taken(calls.settle(connection, who, int(step.detail)))
+                return self._taken(connection, calls.settle(connection, who, int(step.detail)))
             case "read again":
-                return self._read_again(connection, who)
+                return self._read_again(connection, who, step.attempt)
             case "sweeps":
                 rows = calls.call(connection, "running_tasks", dispatcher=who)
-                assert rows == [(self._task, 1)], rows
+                assert rows == [(self._task, step.attempt)], rows
             case "lose":
-                return "lost" if calls.fail_lost(connection, who, (self._task, 1)) == [self._task] else "nothing"
+                lost = calls.fail_lost(connection, who, (self._task, step.attempt))
+                return "lost" if lost == [self._task] else "nothing"
             case "finish":
                 make = calls.succeeded if step.detail == SUCCEEDED else calls.failed
-                return calls.finish(connection, who, make(self._task))[self._task]
+                return calls.finish(connection, who, make(self._task, step.attempt))[self._task]
+            case "retry":
+                ended = calls.Ended(id=self._task, attempt=step.attempt)
+                return calls.retry(connection, who, ended)[self._task].verdict
+            case "refuse":
+                calls.refuse(connection, who, self._task, attempt=step.attempt)
+                return "refused"
+            case "its time comes":
+                connection.execute(TIME_COMES)
+            case "release":
+                return "released" if calls.release(connection)[0] == 1 else "nothing"
             case "leave":
                 calls.leave(connection, who)
                 return "left"
@@ -114,12 +141,16 @@ class Real:
                 self._beats = dict(self._kept_beats)
         return ""
 
-    def _taken(self, rows: list[calls.Claimed]) -> str:
-        assert [(row.id, row.attempt) for row in rows] in ([], [(self._task, 1)]), rows
-        return "taken" if rows else "nothing"
+    def _taken(self, connection: Connection, rows: list[calls.Claimed]) -> str:
+        if not rows:
+            return "nothing"
+        ((id_, attempt),) = connection.execute(ATTEMPT).fetchall()
+        assert [(row.id, row.attempt) for row in rows] == [(id_, attempt)], rows
+        return "taken"
 
-    def _read_again(self, connection: Connection, who: UUID) -> str:
-        ((may_go_on, current),) = calls.call(connection, "current_claim", dispatcher=who, id=self._task, attempt=1)
+    def _read_again(self, connection: Connection, who: UUID, attempt: int) -> str:
+        rows = calls.call(connection, "current_claim", dispatcher=who, id=self._task, attempt=attempt)
+        ((may_go_on, current),) = rows
         return "stopped" if not may_go_on else "current" if current else "not current"
 
     def _judged(self, connection: Connection, step: Step) -> str:
@@ -140,7 +171,11 @@ class Real:
         """The rows are those of the model's state."""
         task = state.task
         claimed = (self._ids[task.holder], task.number) if task.holder != NOBODY else (None, None)
-        assert database.rows(TASK) == [(task.state, *claimed, task.cancel, int(task.holder != NOBODY))], "the task"
+        assert database.rows(TASK) == [(task.state, *claimed, task.cancel, task.attempt, task.due)], "the task"
+        before = [id_ for (id_,) in database.rows(BEFORE)]
+        assert len(before) == task.attempt - (task.holder != NOBODY), "the attempts before"
+        for id_, who in zip(before, task.told, strict=False):
+            assert who in {NOBODY, self._ids.index(id_)}, "whose attempt"
         lives: dict[str, set[object]] = {LIVING: {None}, LEFT: {"left"}, CONDEMNED: {"exited", "lost"}}
         found = {id_: row for id_, *row in database.rows(ROWS)}
         for id_, row in zip(self._ids, state.rows, strict=False):
@@ -150,3 +185,9 @@ class Real:
                 why, fence, beat = found[id_]
                 assert why in lives[row.life], f"{why} instead of {row.life}"
                 assert (fence, beat) == (row.fence, self._beats[id_]), "fence or beat"
+
+
+def publish(connection: Connection, options: Options) -> None:
+    """Say of the task's kind what the model says; another attempt waits so long that it waits for its time to come."""
+    on_crash = "retry" if options.retried_after_crash else "fail"
+    calls.publish(connection, max_attempts=options.max_attempts, on_crash=on_crash, backoff_first_seconds=3600)

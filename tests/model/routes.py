@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from tests.model.removals import Bounds
 from tests.model.search import Search
 from tests.model.server import Impatient
 from tests.model.states import Next, State, Step
@@ -12,11 +13,15 @@ ENDS: Final = frozenset({"commit", "rollback"})
 
 
 class Kind(NamedTuple):
-    """A step, whoever takes it. `after`: it had to wait for an open claim, which ended so."""
+    """A step, whoever takes it. `becomes`: the task's new state, where the step changes the task.
+
+    `after`: it had to wait for an open claim, which ended so.
+    """
 
     verb: str
     answer: str
     late: bool
+    becomes: str
     after: str = ""
 
 
@@ -29,12 +34,12 @@ class Wait(NamedTuple):
 
     @property
     def kind(self) -> Kind:
-        step = self.answered[0]
-        return Kind(step.verb, step.answer, step.late, self.ended[0].verb)
+        return kind(self.ended[1], self.answered)._replace(after=self.ended[0].verb)
 
 
-def kind(step: Step) -> Kind:
-    return Kind(step.verb, step.answer, step.late)
+def kind(before: State, way: Next) -> Kind:
+    step, after = way
+    return Kind(step.verb, step.answer, step.late, "" if after.task == before.task else after.task.state)
 
 
 class Route(NamedTuple):
@@ -68,14 +73,14 @@ class Ways:
                 if call(answered[0]) == call(step):
                     yield Wait(step, ended, answered)
 
-    def routes(self, *, faults: int, failovers: int = 0) -> list[Route]:
+    def routes(self, bounds: Bounds) -> list[Route]:
         """Search; return a route to each kind of step."""
-        first = self.model.first(faults=faults, failovers=failovers)
+        first = bounds.first(self.model)
         search = Search(self.model, first)
         assert search.run().broken is None
         found: dict[Kind, Route] = {}
         for number, state in enumerate(search.states):
-            kinds = [kind(step) for step, _ in self.model.steps(state)] + [wait.kind for wait in self.waits(state)]
+            kinds = [kind(state, way) for way in self.model.steps(state)] + [wait.kind for wait in self.waits(state)]
             for goal in kinds:
                 if goal not in found:
                     found[goal] = Route(goal, first, search.path(number))

@@ -73,7 +73,9 @@ class Search:
                 wrong = broken(state, step, reached) or left_behind(reached)
                 if wrong:
                     return wrong, self._trace(number, wrong)
-                target = self._number(canonical(reached), number)
+                target = self._numbers.get(reached, -1)
+                if target < 0:
+                    target = self._number(canonical(reached), number)
                 if step.verb not in UNFAIR:
                     self._fair_from.append(number)
                     self._fair_to.append(target)

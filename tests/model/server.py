@@ -10,9 +10,12 @@ from tests.model.states import (
     ABSENT,
     CANCELED,
     CONDEMNED,
+    DUE,
+    EARLY,
     FAILED,
     LEFT,
     LIVING,
+    NOBODY,
     NOTHING,
     QUEUED,
     RUNNING,
@@ -42,19 +45,23 @@ class Server(Guarded):
         return state.open is not None
 
     def claim(self, state: State, who: int, number: int) -> Answered:
-        row = state.rows[who]
+        row, task = state.rows[who], state.task
         if row.life != LIVING and self.has("claim stopped"):
             return "stopped", state
         if number <= row.fence and self.has("claim fence"):
             return "fenced", state
-        if state.open is not None or (state.task.state != QUEUED and self.has("claim queued")):
+        if state.open is not None or (task.state != QUEUED and self.has("claim queued")):
+            return "nothing", state
+        if task.due and self.has("claim due"):
             return "nothing", state
         return "taken", state._replace(open=Open(who, number, NOTHING))
 
     def commit(self, state: State) -> State:
         """Commit the open claim."""
         assert state.open is not None
-        task = state.task._replace(state=RUNNING, holder=state.open.who, number=state.open.number)
+        task = state.task._replace(
+            state=RUNNING, holder=state.open.who, number=state.open.number, attempt=state.task.attempt + 1, due=""
+        )
         return state._replace(task=task, open=None)
 
     def settle(self, state: State, who: int, number: int) -> Answered:
@@ -68,21 +75,63 @@ class Server(Guarded):
         taken = mine and (task.number == number or not self.has("settle number"))
         return "taken" if taken else "nothing", state
 
-    def finish(self, state: State, who: int, outcome: str) -> Answered:
+    def refuse(self, state: State, who: int, attempt: int) -> Answered:
+        """Fail a task whose claim was refused; the caller sees to it that no claim holds its row."""
+        task = state.task
+        if state.rows[who].life != LIVING:
+            return "stopped", state
+        claimed = task.attempt != attempt and self.has("refuse attempt")
+        if task.state == RUNNING or (task.state == QUEUED and (task.due or claimed)):
+            return "claimed after all", state
+        if task.state == QUEUED:
+            return "refused", state._replace(task=task._replace(state=FAILED))
+        return "already terminal", state
+
+    def _is_named(self, write: str, task: Task, who: int, attempt: int) -> bool:
+        """Does a write that names this dispatcher and attempt name the task's claim?"""
+        holder = task.holder == who or not self.has(f"{write} holder")
+        return holder and (task.attempt == attempt or not self.has(f"{write} attempt"))
+
+    def finish(self, state: State, who: int, attempt: int, outcome: str) -> Answered:
         task = state.task
         if state.open is not None:
             return "locked", state
-        mine = task.holder == who or not self.has("finish holder")
+        mine = self._is_named("finish", task, who, attempt)
         if mine and (task.state == RUNNING or not self.has("finish running")):
-            return "written", state._replace(task=ended(task, outcome))
-        already = mine and task.state == (CANCELED if task.cancel else outcome)
-        return "yours already" if already else "late", state
+            return "written", state._replace(task=ended(task, outcome, who))
+        return refused(task, who, attempt), state
 
-    def lose(self, state: State, who: int) -> Answered:
+    def retry(self, state: State, who: int, attempt: int) -> Answered:
+        """Ask for another attempt, which waits for its time."""
         task = state.task
-        mine = task.holder == who or not self.has("lose holder")
+        if state.open is not None:
+            return "locked", state
+        mine = self._is_named("retry", task, who, attempt)
+        if mine and (task.state == RUNNING or not self.has("retry running")):
+            return "written", state._replace(task=self._again(state, who))
+        return refused(task, who, attempt), state
+
+    def lose(self, state: State, who: int, attempt: int) -> Answered:
+        task = state.task
+        mine = self._is_named("lose", task, who, attempt)
         if state.open is None and mine and (task.state == RUNNING or not self.has("lose running")):
-            return "lost", state._replace(task=ended(task, FAILED))
+            return "lost", state._replace(task=self._again(state, NOBODY))
+        return "nothing", state
+
+    def _again(self, state: State, teller: int) -> Task:
+        """Return the task after an attempt that may be followed by another; nobody's outcome ends one that crashed."""
+        task, options = state.task, state.options
+        left = task.attempt < options.max_attempts or not self.has("again left")
+        wanted = teller != NOBODY or options.retried_after_crash or not self.has("again crashed")
+        if left and wanted and not (task.cancel and self.has("again cancel")):
+            return Task(attempt=task.attempt, due=EARLY, told=(*task.told[: task.attempt - 1], teller))
+        return ended(task, FAILED, teller)
+
+    def release(self, state: State) -> Answered:
+        """Let the task be claimed, if it has waited for its time."""
+        task = state.task
+        if task.due == DUE or (task.due and not self.has("release due")):
+            return "released", state._replace(task=task._replace(due=""))
         return "nothing", state
 
     def cancel(self, state: State) -> Answered:
@@ -91,7 +140,7 @@ class Server(Guarded):
         if task.state == RUNNING:
             return "accepted", state._replace(task=task._replace(cancel=True))
         if task.state == QUEUED or not self.has("cancel open"):
-            return "canceled", state._replace(task=task._replace(state=CANCELED))
+            return "canceled", state._replace(task=task._replace(state=CANCELED, due=""))
         return "already terminal", state
 
     def condemn(self, state: State, suspect: int, moved: bool) -> Answered:
@@ -110,7 +159,7 @@ class Server(Guarded):
         if state.rows[holder].life == LIVING and self.has("recover stopped"):
             return "nothing", state
         if task.state == RUNNING and task.holder == holder and state.open is None:
-            return "recovered", state._replace(task=ended(task, FAILED))
+            return "recovered", state._replace(task=self._again(state, NOBODY))
         return "nothing", state
 
     def leave(self, state: State, who: int) -> Answered:
@@ -150,6 +199,12 @@ class Impatient(Server):
         return False
 
 
-def ended(task: Task, outcome: str) -> Task:
+def ended(task: Task, outcome: str, teller: int) -> Task:
     """Return the task as a write ends it; an accepted cancel wins."""
-    return task._replace(state=CANCELED if task.cancel else outcome)
+    state = CANCELED if task.cancel else outcome
+    return task._replace(state=state, told=(*task.told[: task.attempt - 1], teller))
+
+
+def refused(task: Task, who: int, attempt: int) -> str:
+    """Return the verdict on an outcome that changes nothing."""
+    return "yours already" if task.told[attempt - 1 : attempt] == (who,) else "late"

@@ -33,20 +33,41 @@ OLD: Final = "claimed long ago"
 STALE: Final = "no longer claimed, for long"
 BEGUN: Final = "begun"
 RETURNED: Final = "returned"
+RAISED: Final = "raised"
+"""Another attempt is to be asked for."""
 ABANDONED: Final = "abandoned"
 """Given up at the drain deadline: FAILED is to be written."""
 
 WAITING: Final = frozenset({FRESH, OLD, STALE})
-ENDED: Final = frozenset({RETURNED, ABANDONED})
+ENDED: Final = frozenset({RETURNED, RAISED, ABANDONED})
+
+# A QUEUED task that waits for its time.
+EARLY: Final = "waits"
+DUE: Final = "due"
+
+
+class Options(NamedTuple):
+    """What the task's kind says, as the database has it."""
+
+    max_attempts: int = 1
+    retried_after_crash: bool = False
+
+
+ONCE: Final = Options()
 
 
 class Task(NamedTuple):
-    """The task's row. Its attempt is 1 exactly when there is a holder: it is never claimed twice."""
+    """The task's row."""
 
     state: str = QUEUED
     holder: int = NOBODY
     number: int = 0
     cancel: bool = False
+    attempt: int = 0
+    due: str = ""
+    """EARLY or DUE where it waits for its time."""
+    told: tuple[int, ...] = ()
+    """By whose outcome each attempt has ended; where a judgement or a cancel did that, NOBODY's."""
 
 
 class Row(NamedTuple):
@@ -54,6 +75,13 @@ class Row(NamedTuple):
 
     life: str = ABSENT
     fence: int = 0
+
+
+class Held(NamedTuple):
+    """A claim that a process holds: a slot."""
+
+    attempt: int
+    body: str
 
 
 class Process(NamedTuple):
@@ -64,9 +92,12 @@ class Process(NamedTuple):
     number: int = 0
     """Of its last claim."""
     unsettled: bool = False
-    body: str = NOTHING
-    swept: bool = False
-    """Its loop has seen the task RUNNING under its id, and not yet compared that with what it holds."""
+    held: tuple[Held, ...] = ()
+    """In the order of their attempts, of which each is there once."""
+    swept: int = 0
+    """Its loop has seen this attempt RUNNING under its id, and not yet compared that with what it holds."""
+    refused: int = NOBODY
+    """The attempt that the task had when the database refused a claim of this very task, which is to be written."""
     suspect: int = NOBODY
     """Whom it is about to condemn, though that one lives."""
     moved: bool = False
@@ -90,6 +121,7 @@ class Stray(NamedTuple):
     """The dispatcher that it is about: for a condemnation, the suspect."""
     detail: str | int = 0
     moved: bool = False
+    attempt: int = 0
 
 
 class Standby(NamedTuple):
@@ -112,10 +144,10 @@ class State(NamedTuple):
     """How many more there may be; the same of cancels and failovers."""
     cancels: int = 0
     failovers: int = 0
-    starts: int = 0
-    """How often a body began; `lost` is how many claims a failover has lost."""
-    lost: int = 0
+    begins: tuple[int, ...] = (1,)
+    """How often each attempt's body may still begin: once, and once more for each claim that a failover has lost."""
     failed_over: bool = False
+    options: Options = ONCE
 
 
 class Step(NamedTuple):
@@ -128,6 +160,8 @@ class Step(NamedTuple):
     late: bool = False
     moved: bool = False
     """The beat that a judgement names is not the suspect's last."""
+    attempt: int = 0
+    """The one that a write names, or whose body it is."""
 
 
 Next = tuple[Step, State]
@@ -144,9 +178,10 @@ def with_process(state: State, who: int, process: Process) -> tuple[Process, ...
     return (*state.processes[:who], process, *state.processes[who + 1 :])
 
 
-def is_current(state: State, who: int) -> bool:
-    """Does this dispatcher, not stopped, hold the task?"""
-    return state.task.state == RUNNING and state.task.holder == who and state.rows[who].life == LIVING
+def is_current(state: State, who: int, attempt: int) -> bool:
+    """Is this the task's attempt, held by this dispatcher, which is not stopped?"""
+    task = state.task
+    return (task.state, task.holder, task.attempt) == (RUNNING, who, attempt) and state.rows[who].life == LIVING
 
 
 def name(who: int) -> str:

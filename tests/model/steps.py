@@ -7,17 +7,20 @@ from tests.model.guards import Guarded
 from tests.model.lanes import Lanes, changed, faulted, strayed
 from tests.model.server import Server
 from tests.model.states import (
+    DUE,
+    EARLY,
     FRESH,
     GONE,
     LIVING,
     NOBODY,
     NOTHING,
     OLD,
-    QUEUED,
+    ONCE,
     RUNNING,
     UNBORN,
     UP,
     Next,
+    Options,
     Process,
     Row,
     Standby,
@@ -28,7 +31,17 @@ from tests.model.states import (
 )
 
 UNFAIR: Final = frozenset(
-    {"gives up", "is killed", "is signaled", "suspects", "server restarts", "standby stops", "failover", "cancel"}
+    {
+        "gives up",
+        "is killed",
+        "is signaled",
+        "is refused",
+        "suspects",
+        "server restarts",
+        "standby stops",
+        "failover",
+        "cancel",
+    }
 )
 """What need not happen: faults, and what clients and operators do. The rest happens, if it goes on being possible."""
 
@@ -42,11 +55,20 @@ class Dispatchers(Guarded):
         self._server = server or Server(without)
         self._lanes = Lanes(self._server, without)
 
-    def first(self, *, faults: int, cancels: int = 1, failovers: int = 0) -> State:
+    def first(self, *, faults: int, cancels: int = 1, failovers: int = 0, options: Options = ONCE) -> State:
         """Return the state before anything was started: the task is QUEUED."""
         # A process ends by a fault, or because a failover has lost its row.
         ids = faults + self._at_once * (1 + failovers)
-        return State(Task(), (Row(),) * ids, (Process(),) * ids, faults=faults, cancels=cancels, failovers=failovers)
+        return State(
+            Task(),
+            (Row(),) * ids,
+            (Process(),) * ids,
+            faults=faults,
+            cancels=cancels,
+            failovers=failovers,
+            begins=(1,) * options.max_attempts,
+            options=options,
+        )
 
     def steps(self, state: State) -> Iterator[Next]:
         """Yield every step out of a state; some may lead nowhere new."""
@@ -124,8 +146,8 @@ class Dispatchers(Guarded):
             yield from self._arrive(rest, stray)
 
     def _arrive(self, state: State, stray: Stray) -> Iterator[Next]:
-        server, (call, who, detail, moved) = self._server, stray
-        if server.waits(state, who, call):
+        server, (call, who, detail, moved, attempt) = self._server, stray
+        if server.waits(state, who, call) or (call == "refuse" and server.is_held(state)):
             return
         match call:
             case "claim":
@@ -133,19 +155,25 @@ class Dispatchers(Guarded):
             case "settle":
                 answer, after = server.settle(state, who, int(detail))
             case "finish":
-                answer, after = server.finish(state, who, str(detail))
+                answer, after = server.finish(state, who, attempt, str(detail))
+            case "refuse":
+                answer, after = server.refuse(state, who, attempt)
+            case "retry":
+                answer, after = server.retry(state, who, attempt)
             case "lose":
-                answer, after = server.lose(state, who)
+                answer, after = server.lose(state, who, attempt)
             case "leave":
                 answer, after = server.leave(state, who)
             case _:
                 answer, after = server.condemn(state, who, moved)
-        yield Step(call, who, detail, answer, late=True, moved=moved), after
+        yield Step(call, who, detail, answer, late=True, moved=moved, attempt=attempt), after
 
     def _world(self, state: State) -> Iterator[Next]:
         if state.cancels and not self._server.is_held(state):
             answer, after = self._server.cancel(state)
             yield Step("cancel", NOBODY, "", answer), after._replace(cancels=state.cancels - 1)
+        if state.task.due == EARLY:
+            yield Step("its time comes"), state._replace(task=state.task._replace(due=DUE))
         if state.faults:
             yield Step("server restarts"), _cut_off(faulted(state))
         if state.failovers and state.standby is None:
@@ -167,7 +195,7 @@ def _cut_off(state: State) -> State:
     """Every session ends: what is not committed never will be, and judges begin to watch anew."""
     state = _unanswered(state)
     processes = tuple(
-        process if process.phase in {UNBORN, GONE} else process._replace(swept=False, suspect=NOBODY, moved=False)
+        process if process.phase in {UNBORN, GONE} else process._replace(swept=0, suspect=NOBODY, moved=False)
         for process in state.processes
     )
     return state._replace(processes=processes, open=None, strays=())
@@ -175,12 +203,12 @@ def _cut_off(state: State) -> State:
 
 def _fail_over(state: State, standby: Standby) -> State:
     """The standby takes over with what it has."""
-    lost = state.lost + (state.task.holder != NOBODY and standby.task.state == QUEUED)
+    lost = range(standby.task.attempt + 1, state.task.attempt + 1)
     return _cut_off(state)._replace(
         task=standby.task,
         rows=standby.rows,
         standby=None,
         failovers=state.failovers - 1,
-        lost=lost,
+        begins=tuple(left + (attempt in lost) for attempt, left in enumerate(state.begins, 1)),
         failed_over=True,
     )

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tests.model.states import GONE, NOBODY, NOTHING, UNBORN, Next, State, Step, name
+from tests.model.states import GONE, NOBODY, QUEUED, UNBORN, Next, State, Step, name
 
 
 def told(trace: list[Next]) -> Iterator[str]:
@@ -22,6 +22,8 @@ def words(step: Step) -> str:
     who = "" if step.who == NOBODY or (step.late and step.verb == "condemn") else f"{name(step.who)}: "
     if step.moved:
         detail = f"{detail}, by an earlier beat"
+    if step.attempt > 1 or step.verb == "retry":
+        detail = f"{detail}, attempt {step.attempt}" if detail != "" else f"attempt {step.attempt}"
     answer = f" -> {step.answer}" if step.answer else ""
     return f"{who}{step.verb}{late}{f' ({detail})' if detail != '' else ''}{answer}"
 
@@ -30,6 +32,10 @@ def seen(state: State) -> str:
     """Return what can be seen of a state in a line: the task, each dispatcher, what is under way."""
     task = state.task
     parts = [f"task {task.state}" + ("" if task.holder == NOBODY else f" by {name(task.holder)}#{task.number}")]
+    if task.attempt > 1 or (task.attempt and task.state == QUEUED):
+        parts[0] += f" attempt {task.attempt}"
+    if task.due:
+        parts[0] += f" {task.due}"
     if task.cancel:
         parts[0] += " cancel accepted"
     for who, (process, row) in enumerate(zip(state.processes, state.rows, strict=True)):
@@ -37,7 +43,9 @@ def seen(state: State) -> str:
             continue
         marks = [row.life, *([f"fence {row.fence}"] if row.fence else [])]
         if process.phase != GONE:
-            marks += [process.phase, *([process.body] if process.body != NOTHING else [])]
+            marks.append(process.phase)
+            marks += [held.body if held.attempt == 1 else f"{held.body} {held.attempt}" for held in process.held]
+            marks += ["refused"] if process.refused != NOBODY else []
             marks += [word for word in ("condemned", "unsettled", "swept") if getattr(process, word)]
         else:
             marks.append("gone")

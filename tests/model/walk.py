@@ -20,10 +20,10 @@ from typing import Final
 from psycopg import Error
 
 from tests.model.likeness import is_over
-from tests.model.real import FORGET, GAVE_UP, PREPARE, Real
+from tests.model.real import FORGET, GAVE_UP, PREPARE, Real, publish
 from tests.model.routes import ENDS, Kind, Route, Wait, Ways, kind
 from tests.model.search import onward
-from tests.model.states import Next, State, Step
+from tests.model.states import Next, Options, State, Step
 from tests.model.traces import told, words
 from tests.sql import calls
 from tests.support.database import Database
@@ -54,8 +54,9 @@ class Walker:
         """Take steps, rather such as were taken least, until the task has ended. Raises `Diverged`, with the trace."""
         random = Random(seed)
         faults, *seldom = random.randint(2, 6), random.random() < 0.3, random.random() < 0.3
-        state = ways.model.first(faults=faults, cancels=seldom[0], failovers=seldom[1])
-        with self._walking(f"walk {seed}"):
+        options = Options(random.randint(1, 3), random.random() < 0.5)
+        state = ways.model.first(faults=faults, cancels=seldom[0], failovers=seldom[1], options=options)
+        with self._walking(f"walk {seed}", options):
             while len(self._trace) < most and not is_over(state):
                 waits = list(ways.waits(state)) if random.random() < 0.5 else []
                 if waits:
@@ -63,7 +64,7 @@ class Walker:
                     state = self._wait(state, random.choices(waits, weights)[0])
                 else:
                     steps = list(ways.model.steps(state))
-                    weights = [self._weight(kind(step)) for step, _ in steps]
+                    weights = [self._weight(kind(state, way)) for way in steps]
                     state = self._take(state, random.choices(steps, weights)[0])
 
     def follow(self, ways: Ways, route: Route) -> None:
@@ -72,18 +73,18 @@ class Walker:
         # A condemnation waits for half a second only: on a busy machine it may have to be asked again.
         while not self.kinds[goal] and tries < 5:
             state, tries = route.first, tries + 1
-            with self._walking(f"the way to {goal}"):
+            with self._walking(f"the way to {goal}", state.options):
                 for target in route.path:
                     state = self._take(state, onward(ways.model, state, target))
                 if goal.after:
                     self._wait(state, next(wait for wait in ways.waits(state) if wait.kind == goal))
                 else:
-                    self._take(state, next(way for way in ways.model.steps(state) if kind(way[0]) == goal))
+                    self._take(state, next(way for way in ways.model.steps(state) if kind(state, way) == goal))
 
     def retrace(self, first: State, trace: list[Next]) -> None:
         """Take just these steps, of whatever model. Raises `Diverged`."""
         state = first
-        with self._walking("a trace"):
+        with self._walking("a trace", first.options):
             for way in trace:
                 state = self._take(state, way)
 
@@ -91,8 +92,9 @@ class Walker:
         return 1 / (1 + self.kinds[step])
 
     @contextmanager
-    def _walking(self, name: str) -> Iterator[None]:
+    def _walking(self, name: str, options: Options) -> Iterator[None]:
         self._clerk.execute(FORGET)
+        publish(self._clerk, options)
         self._real = Real(calls.submit_one(self._clerk))
         self._trace = []
         try:
@@ -112,7 +114,7 @@ class Walker:
         answer = self._real.answer(connection, step)
         assert answer == step.answer, f"{words(step)}: but the real answer is {answer!r}"
         self._real.compare(self._database, after)
-        self.kinds[kind(step)] += 1
+        self.kinds[kind(state, way)] += 1
         return after
 
     def _wait(self, state: State, wait: Wait) -> State:
