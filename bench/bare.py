@@ -83,6 +83,7 @@ def submit(connection: Connection, tasks: int = 1, *, queue: str = "default", in
             "keys": [None] * tasks,
             "key_wait_ms": 100,
             "notify": True,
+            "retry_of": None,
         },
     ).fetchall()
     assert all(verdict == "admitted" for verdict, *_ in rows)

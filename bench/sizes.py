@@ -17,6 +17,7 @@ class Sizes:
     tasks: int = _size(50_000, 400, "queued tasks of one drain")
     slots: int = _size(32, 8, "slots of the dispatcher, and batch of the bare loop")
     best_slots: int = _size(512, 16, "slots of the dispatcher beside its peers")
+    busy_tasks: int = _size(200, 8, "queued tasks of one drain whose bodies compute")
     slow_tasks: int = _size(5_000, 50, "queued tasks of one drain of a peer that is too slow for more")
     seconds: float = _size(2, 0.3, "length of one run of load over HTTP")
     bulk_requests: int = _size(50, 2, "bulk submits of a thousand tasks in one run")

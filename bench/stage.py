@@ -120,9 +120,9 @@ class Stage:
         assert process.returncode == 0, f"{module} ended with {process.returncode}"
 
     @contextmanager
-    def dispatcher(self, slots: int, **environ: str) -> Iterator[int]:
-        """Run a dispatcher that knows `bench.kinds`; yields its process id once it is ready."""
-        arguments = ("--slots", str(slots), "--tasks", "bench.kinds")
+    def dispatcher(self, slots: int, kinds: str = "bench.kinds", **environ: str) -> Iterator[int]:
+        """Run a dispatcher that knows these kinds; yields its process id once it is ready."""
+        arguments = ("--slots", str(slots), "--tasks", kinds)
         with self.program("dispatcher", *arguments, **environ) as (process, _):
             yield process.pid
 

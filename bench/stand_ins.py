@@ -12,6 +12,7 @@ from typing import Final
 from bench.stage import MINUTE, text
 from falcon_app import __main__ as web
 from falcon_app.admission import Admission
+from falcon_app.payloads import Payload
 from sql.connect import Connection, connect
 from sql.process import run_to_the_end
 from sql.settings import Settings
@@ -36,8 +37,8 @@ class Alone(Admission):
         self._url = url
         self._local = local()
 
-    def submit(self, kind: str, input_text: str, *_: object, **__: object) -> str:
-        self._connection().execute(text("alone"), {"kind": kind, "input": input_text})
+    def submit(self, payload: Payload, *_: object, **__: object) -> str:
+        self._connection().execute(text("alone"), {"kind": payload.kind, "input": payload.input})
         return DOCUMENT
 
     def _connection(self) -> Connection:

@@ -16,6 +16,7 @@ from bench import (
     peer_pickup,
     peers,
     pickup,
+    processes,
     snapshot,
     submit,
     text,
@@ -106,6 +107,11 @@ TARGETS: Final = (
     Target("submit, the smaller max_open nine tenths full, against empty", "bound", bound.SMALLER, "≤", 1.3, TIMES),
     Target("the same, the larger", "bound", bound.LARGER, "≤", 1.3, TIMES),
     Target("two dispatchers on one queue, against one", "two", two.RATIO, "≥", 0.9, TIMES),
+    Target("drain no-op tasks in processes, cost against threads", "processes", processes.COST, "≤", 3, TIMES),
+    Target(
+        "four bodies that compute, processes against threads", "processes", processes.BESIDE_THREADS, "≥", 1.5, TIMES
+    ),
+    Target("the same against one process", "processes", processes.BESIDE_ONE, "≥", 1.5, TIMES),
     *(
         Target(f"resident memory of the {program}, grown by", "memory", memory.growth(program), "≤", 5, " MiB")
         for program in memory.PROGRAMS
