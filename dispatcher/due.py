@@ -25,6 +25,9 @@ MOST: Final = 1000
 AGAIN_SECONDS: Final = 1.0
 """How soon to come back to what is due and was not released: somebody holds it locked, or the database refuses it."""
 
+ALONE_SECONDS: Final = 1.0
+"""So long is one known task released at a time, where a release of all took too long: then claims go on."""
+
 
 class DueTasks:
     """Released by the loop alone; `expect` may be called from any thread."""
@@ -84,7 +87,10 @@ class DueTasks:
     def _release_one_by_one(self) -> bool:
         """Release one known task at a time, up to the first that takes all its time: that one is set aside."""
         rows = self._caller.call("due_tasks", queue=self._queue, excluded=numbers(self._slow.held()), limit=MOST)
+        end = self._clock() + ALONE_SECONDS
         for nth, (task,) in enumerate(rows):
+            if self._clock() > end:
+                break
             try:
                 self._release(task)
             except TallyError as error:

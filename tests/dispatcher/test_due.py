@@ -236,3 +236,14 @@ def test_a_row_under_its_name_that_it_does_not_hold_waits_for_an_attempt_where_a
 
     ((attempt, error),) = attempts_of(database, lost)
     assert (attempt, isinstance(error, dict) and error["reason"]) == (1, "the database lost this task's outcome")
+
+
+def test_many_slow_releases_keep_claims_only_for_moments(database: Database) -> None:
+    looped = Looped(database, registered(database, statement_seconds=0.3))
+    tasks = waiting(database, 0.01, 60)
+    refuse_writes(database, "old.due_at is not null", "perform pg_sleep(0.1)")
+    with looped.runs():
+        wait_until(lambda: looped.begun.qsize() > 0, "the first of them runs", 4)
+        (task,) = queued(database.connect(), "echo")
+        await_state(database, task, "SUCCEEDED", 4)
+        wait_until(lambda: {state(database, each) for each in tasks} == {"SUCCEEDED"}, "all have ended", 60)

@@ -109,11 +109,12 @@ def test_a_module_that_cannot_be_imported_is_named_with_the_innermost_place_in_i
     (package / "models.py").write_text("import json\n\nSCHEMA = json.loads('{')\n")
     (tmp_path / "broken.py").write_text("import os\n\ndef\n")
     (tmp_path / "leaves.py").write_text("import sys\nsys.exit(0)\n")
+    (tmp_path / "mute.py").write_text("class Mute(Exception):\n    __str__ = None\n\nraise Mute\n")
 
     program = run_program(
         "dispatcher",
         "--tasks",
-        *("myapp.tasks", "broken", "leaves", "no.such.module"),
+        *("myapp.tasks", "broken", "leaves", "mute", "no.such.module"),
         env={"PYTHONPATH": str(tmp_path)},
         ready=False,
     )
@@ -122,4 +123,5 @@ def test_a_module_that_cannot_be_imported_is_named_with_the_innermost_place_in_i
     assert program.saw(f"(at {package}/models.py:3)")
     assert program.saw(f"(at {tmp_path}/broken.py:3)")
     assert program.saw(f"tasks module leaves: SystemExit: 0 (at {tmp_path}/leaves.py:2)")
+    assert program.saw(f"tasks module mute: Mute: (its message cannot be read) (at {tmp_path}/mute.py:4)")
     assert program.saw("tasks module no.such.module: ModuleNotFoundError: No module named 'no'")
