@@ -67,7 +67,7 @@ class Child:
         self._cancel: Flag | None = None
         """Of the body that runs."""
         self._was_signaled = False
-        """SIGTERM came while no body ran, perhaps just before the one that it is about, or in a message's midst."""
+        """SIGTERM came while no body ran, perhaps just before the one that it is about, or while a message was sent."""
 
     def run(self) -> None:
         """Get ready, and run bodies until the wire is closed."""

@@ -272,13 +272,13 @@ class Loop:
     def _give_up(self) -> None:
         self._drain.give_up_at = NEVER
         self._gave_up = True
-        for claim, began in self._slots.give_up():
+        for claim, began, may_run_on in self._slots.give_up():
             self._lost = True
             ending = Ending.STILL_RUNNING if began else Ending.NOT_STARTED
             log.error("task.given_up task=%d attempt=%d ending=%s", claim.id, claim.attempt, ending)
             outcome = self._given_up(claim, ending)
-            if began and outcome.state is TaskState.QUEUED and self._kinds[claim.kind].options.slot == "thread":
-                # Nobody can end a thread but by ending the process.
+            if may_run_on and outcome.state is TaskState.QUEUED:
+                # Nobody can end a thread but by ending the process, nor a child that did not go when it was killed.
                 self._left.add(claim.key)
             else:
                 self._outcomes.put(outcome)

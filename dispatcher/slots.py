@@ -147,20 +147,21 @@ class Slots:
     def cancel_all(self) -> None:
         self.cancel(self.attempts())
 
-    def give_up(self) -> list[tuple[Claim, bool]]:
-        """Return the claims whose bodies have not ended, and whether they began.
+    def give_up(self) -> list[tuple[Claim, bool, bool]]:
+        """Return the claims whose bodies have not ended, whether they began, and whether they may run on.
 
-        No body begins any more, and what those that have still do is not heard. Those in processes are killed, and
-        gone, when this returns.
+        No body begins any more, and what those that have still do is not heard. Those in processes are killed.
         """
         with self._lock:
             self._gave_up = True
             left = [held for held in self._held.values() if held is not None and not held.ended]
             for held in left:
                 held.ended = True
-        if self._supervisor is not None:
-            self._supervisor.end_all()
-        return [(held.claim, held.began) for held in left]
+        are_gone = self._supervisor is None or self._supervisor.end_all()
+        return [
+            (held.claim, held.began, held.began and not (are_gone and held.claim.kind in self._in_processes))
+            for held in left
+        ]
 
     def begin(self, held: Held) -> float | None:
         """Return by when the body of this claim must begin; None where it may not, now.

@@ -54,8 +54,8 @@ GONE_SECONDS: Final = 2.0
 """Within so long children that were killed are waited for; it takes milliseconds."""
 START_SECONDS: Final = 120.0
 """Within so long a child must be ready; it imports what the dispatcher has imported."""
-DEAF_SECONDS: Final = 1.0
-"""How long a child has to end that closed its end of the wire."""
+DEAF_SECONDS: Final = 0.1
+"""How long a child has to end that closed the wire, and perhaps what binds it to its dispatcher."""
 LEAVE_SECONDS: Final = 1.0
 """How long children have to end by themselves when their dispatcher does."""
 
@@ -155,10 +155,12 @@ class Supervisor:
         """That body has ended."""
         self._timers.end(held)
 
-    def end_all(self) -> None:
-        """Kill the children, and wait until they are gone; no body begins any more."""
-        if not self._close(Closing.KILL, GONE_SECONDS):
-            log.error("children.left count=%d", len(self._children))
+    def end_all(self) -> bool:
+        """Kill the children, and wait until they are gone, which is returned; no body begins any more."""
+        if self._close(Closing.KILL, GONE_SECONDS):
+            return True
+        log.error("children.left count=%d", len(self._children))
+        return False
 
     def stop(self) -> None:
         """End the thread, and the children before it: those whose bodies run are killed."""

@@ -245,7 +245,7 @@ def test_what_was_given_up_is_not_heard_any_more(pool: Pool, caplog: pytest.LogC
     pool.start(1, "wait")
     pool.begun.get(timeout=10)
 
-    assert [(claim.id, began) for claim, began in pool.slots.give_up()] == [(1, True)]
+    assert [(claim.id, began) for claim, began, _ in pool.slots.give_up()] == [(1, True)]
     assert pool.slots.running() == 0
     assert pool.slots.give_up() == []
 
@@ -261,7 +261,7 @@ def test_what_was_given_up_before_it_began_never_begins(caplog: pytest.LogCaptur
     pool.begun.get(timeout=10)
     pool.start(2)
 
-    assert [(claim.id, began) for claim, began in pool.slots.give_up()] == [(1, True), (2, False)]
+    assert [(claim.id, began) for claim, began, _ in pool.slots.give_up()] == [(1, True), (2, False)]
 
     pool.gate.set()
     wait_until(lambda: "body.unheard task=1" in caplog.text, "the first body has ended")
@@ -274,7 +274,7 @@ def test_a_claim_that_comes_after_giving_up_never_begins(pool: Pool) -> None:
 
     pool.start(1)
 
-    assert [(claim.id, began) for claim, began in pool.slots.give_up()] == [(1, False)]
+    assert [(claim.id, began) for claim, began, _ in pool.slots.give_up()] == [(1, False)]
     assert is_empty(pool.begun)
 
 

@@ -182,7 +182,7 @@ def test_bodies_that_are_given_up_are_killed_and_gone_and_what_waits_never_begin
 
     left = pool.slots.give_up()
 
-    assert [(claim.id, began) for claim, began in left] == [(1, True), (2, False)]
+    assert [(claim.id, began) for claim, began, _ in left] == [(1, True), (2, False)]
     assert all(is_gone(child.pid) for child in children)
     assert pool.outcomes.empty()
 
