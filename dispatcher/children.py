@@ -54,6 +54,8 @@ class Printed:
         """The last lines that were told."""
         self._rest = b""
         self._has_more = False
+        self.is_muted = False
+        """It is not read for a while: the log is behind."""
 
     def read(self, most_bytes: int = LINE_BYTES) -> list[str]:
         """Return the lines that are whole now. Raises `EOFError` when nobody can write any more and all is read."""
@@ -75,7 +77,7 @@ class Printed:
 
     @property
     def has_rest(self) -> bool:
-        return bool(self._rest) or self._has_more
+        return bool(self._rest) or self._has_more or self.is_muted
 
     def rest(self) -> list[str]:
         """Return what the pipe still holds, and a line that was not ended, and is told so.
@@ -237,6 +239,9 @@ class Child:
         self.was_killed = True
         self.leave_by = NEVER
         self._kill_group()
+
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
 
     def reap(self) -> int:
         """Return the exit status of a child that has ended, -9 for SIGKILL; what it started ends now."""

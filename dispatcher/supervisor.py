@@ -44,12 +44,15 @@ from dispatcher.messages import Ending, Outcome
 from dispatcher.population import PATIENCE_SECONDS, Crowd, Population
 from dispatcher.process_endings import ProcessEndings
 from dispatcher.timers import Timers
+from sql.log import is_log_behind
 
 log = logging.getLogger("tally.children")
 
 PRINTED, WIRE, END = range(3)
 """In which order what came is looked at: what a body printed before its answer, and both before its child's end."""
 
+MUTED_SECONDS: Final = 0.02
+"""For so long nothing that is printed is read, while the log is behind: bodies wait with it."""
 GONE_SECONDS: Final = 2.0
 """Within so long children that were killed are waited for; it takes milliseconds."""
 START_SECONDS: Final = 120.0
@@ -124,12 +127,16 @@ class Supervisor:
         self._line: deque[tuple[Held, float]] = deque()
         self._none_free_since = clock()
         self._canceled: deque[Held] = deque()
+        self._muted: list[tuple[Child, Printed]] = []
+        self._listen_at = NEVER
         self._grow_at = self._step_at = clock()
         """Not before then is a child to be started, or something to be done to one."""
         self._closing = Closing.NOT
         self._is_stopped = False
         self._gone = Event()
         """No child is left, and none is started any more."""
+        self._killed = Event()
+        """The same, but for what they still had to say."""
         self._selector = DefaultSelector()
         self._was_rung = True
         self._selector.register(self._bell.file, EVENT_READ, (WIRE, self._hear_bell))
@@ -157,7 +164,7 @@ class Supervisor:
 
     def end_all(self) -> bool:
         """Kill the children, and wait until they are gone, which is returned; no body begins any more."""
-        if self._close(Closing.KILL, GONE_SECONDS):
+        if self._close(Closing.KILL, GONE_SECONDS, self._killed):
             return True
         log.error("children.left count=%d", len(self._children))
         return False
@@ -165,7 +172,7 @@ class Supervisor:
     def stop(self) -> None:
         """End the thread, and the children before it: those whose bodies run are killed."""
         self._is_stopped = True
-        if not self._close(Closing.LEAVE, LEAVE_SECONDS):
+        if not self._close(Closing.LEAVE, LEAVE_SECONDS, self._gone):
             self.end_all()
 
     def run(self) -> None:
@@ -180,6 +187,7 @@ class Supervisor:
                     self._was_rung = False
                     self._act(now)
         finally:
+            self._killed.set()
             self._gone.set()
 
     def _wait(self) -> list[tuple[SelectorKey, int]]:
@@ -187,10 +195,10 @@ class Supervisor:
         seconds = min(self._next_at() - self._clock(), self._turn_seconds)
         return self._selector.select(max(0.0, seconds))
 
-    def _close(self, how: Closing, seconds: float) -> bool:
+    def _close(self, how: Closing, seconds: float, done: Event) -> bool:
         self._closing = max(self._closing, how)
         self._bell.ring()
-        return self._gone.wait(seconds)
+        return done.wait(seconds)
 
     def _hear_bell(self, _mask: int) -> None:
         self._bell.hear()
@@ -198,7 +206,7 @@ class Supervisor:
 
     def _next_at(self) -> float:
         """When there is something to be done, unless something happens before."""
-        next_at = min(self._grow_at, self._step_at)
+        next_at = min(self._grow_at, self._step_at, self._listen_at)
         return min(next_at, self._timers.next_at()) if self._has_timers else next_at
 
     def _act(self, now: float) -> None:
@@ -213,6 +221,8 @@ class Supervisor:
             held.cancel.set()
         if now >= self._step_at:
             self._step_all(now)
+        if now >= self._listen_at:
+            self._listen()
         self._feed(now)
         if now >= self._grow_at:
             self._grow(now)
@@ -356,10 +366,24 @@ class Supervisor:
             self._feed(self._clock())
 
     def _hear_printed(self, child: Child, printed: Printed, _mask: int) -> None:
+        if is_log_behind():
+            self._selector.unregister(printed.file)
+            printed.is_muted = True
+            self._muted.append((child, printed))
+            self._listen_at = self._clock() + MUTED_SECONDS
+            return
         try:
             self._tell(child, printed, printed.read())
         except EOFError:
             self._selector.unregister(printed.file)
+
+    def _listen(self) -> None:
+        muted, self._muted, self._listen_at = self._muted, [], NEVER
+        for child, printed in muted:
+            printed.is_muted = False
+            if not child.is_over:
+                hear = partial(self._hear_printed, child, printed)
+                self._selector.register(printed.file, EVENT_READ, (PRINTED, hear))
 
     def _tell(self, child: Child, printed: Printed, lines: list[str]) -> None:
         for line in lines:
@@ -418,6 +442,12 @@ class Supervisor:
                 child.leave(now + LEAVE_SECONDS)
                 self._step_at = min(self._step_at, child.leave_by)
         self._free.clear()
+        if self._closing is Closing.KILL:
+            # Waited for at once: to tell all that they printed may take longer.
+            for child in self._children:
+                child.reap()
+            if all(child.has_ended() for child in self._children):
+                self._killed.set()
         if not self._children:
             self._gone.set()
 

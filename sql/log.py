@@ -10,10 +10,12 @@ import sys
 from logging.handlers import QueueHandler
 from queue import Full, Queue
 from threading import Event, Thread
+from time import monotonic
 from typing import Final
 
 MOST_WAITING: Final = 10_000
 FLUSH_SECONDS: Final = 0.5
+STUCK_SECONDS: Final = 1.0
 
 log = logging.getLogger("tally.log")
 
@@ -38,6 +40,11 @@ def flush_log(seconds: float = FLUSH_SECONDS) -> None:
             handler.wait(seconds)
 
 
+def is_log_behind() -> bool:
+    """Is much still to be written, and getting written? Who has much more to say may wait that long."""
+    return any(isinstance(handler, _Unwaiting) and handler.is_behind for handler in logging.getLogger().handlers)
+
+
 class _Unwaiting(QueueHandler):
     """Hands records to the thread that writes them."""
 
@@ -47,7 +54,12 @@ class _Unwaiting(QueueHandler):
         super().__init__(Queue(MOST_WAITING))
         self._writer = writer
         self._lost = 0
+        self._wrote_at = 0.0
         Thread(target=self._write, name="log", daemon=True).start()
+
+    @property
+    def is_behind(self) -> bool:
+        return self.queue.qsize() > MOST_WAITING // 8 and monotonic() - self._wrote_at < STUCK_SECONDS
 
     def enqueue(self, record: logging.LogRecord) -> None:
         try:
@@ -71,6 +83,7 @@ class _Unwaiting(QueueHandler):
                 item.set()
                 continue
             self._writer.handle(item)
+            self._wrote_at = monotonic()
             if self._lost and self.queue.empty():
                 lost, self._lost = self._lost, 0
                 log.warning("log.lost lines=%d", lost)
