@@ -14,6 +14,7 @@ from time import monotonic
 from uuid import uuid4
 
 from dispatcher import presence, text_stats, wire
+from dispatcher.brood import Bounds
 from dispatcher.claims import Claims
 from dispatcher.endings import Limits
 from dispatcher.kinds import KINDS, load
@@ -28,7 +29,7 @@ from dispatcher.session import Rhythm, Session
 from dispatcher.sessions import Caller, Database
 from dispatcher.settings import modules, read_settings
 from dispatcher.slots import Slots
-from dispatcher.supervisor import Bounds, Supervisor, is_needed
+from dispatcher.supervisor import Supervisor, is_needed
 from dispatcher.watch import Watch
 from sql import embedded
 from sql.errors import NotDirect

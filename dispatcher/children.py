@@ -162,11 +162,6 @@ class Child:
         return self._process.pid
 
     @property
-    def due_at(self) -> float:
-        """When something is to be done to it."""
-        return self.leave_by if self.body is None else min(self.leave_by, self.body.ladder.due_at)
-
-    @property
     def files(self) -> list[int]:
         """What it may have something to read from."""
         ends = [] if self.end is None else [self.end]

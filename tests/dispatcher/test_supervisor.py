@@ -4,18 +4,21 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from queue import SimpleQueue
-from threading import Thread
+from threading import Event, Thread
 
 import pytest
 
-from dispatcher import wire
+from dispatcher import brood, supervisor, wire
+from dispatcher.brood import Bounds
 from dispatcher.children import Child
 from dispatcher.clock import clock_with_sleep
+from dispatcher.held import Held
 from dispatcher.kinds import KINDS, Task
 from dispatcher.messages import Claim, Ending, Outcome
 from dispatcher.slots import Slots
-from dispatcher.supervisor import Bounds, Supervisor, is_needed
+from dispatcher.supervisor import Supervisor, is_needed
 from sql.states import TaskState
 from tests.dispatcher.given import LIMITS, a_claim, a_task
 from tests.support import process_tasks
@@ -74,7 +77,7 @@ class Pool:
 
     @property
     def children(self) -> list[Child]:
-        return list(self.supervisor._children)
+        return list(self.supervisor._brood.children)
 
     def start(self, task: int, kind: str = "p.echo", age: float = 0.0, given: str = "{}") -> None:
         self.slots.start(a_claim(task, kind=kind, input=given, known_at=clock_with_sleep() - age))
@@ -174,6 +177,26 @@ def test_what_keeps_children_from_starting_is_told_and_costs_no_claim_its_slot()
     pool.stop()
 
 
+def test_a_child_that_hangs_while_it_starts_is_ended_and_told_and_costs_no_claim_its_slot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "hangs.py").write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setattr(brood, "START_SECONDS", 0.5)
+    pool = Pool(IN_PROCESSES, wire.Setup(["hangs"], [os.fsencode(tmp_path), *SETUP.path], logging.INFO, 10, 64, 9, 9))
+    pool.start(7)
+    hanging = wait_until(lambda: pool.children, "it is started")[0]
+
+    wait_until(
+        lambda: f"process {hanging.pid}" in (pool.supervisor.trouble or ""),
+        "it tells its trouble",
+        seen=lambda: pool.supervisor.trouble,
+    )
+
+    assert is_gone(hanging.pid)
+    assert (pool.slots.running(), pool.slots.free) == (1, 3)
+    pool.stop()
+
+
 def test_bodies_that_are_given_up_are_killed_and_gone_and_what_waits_never_begins(pool: Pool) -> None:
     pool.start(1, "p.sleep", given='{"seconds": 600}')
     wait_until(lambda: any(child.body for child in pool.children), "its body runs")
@@ -182,9 +205,52 @@ def test_bodies_that_are_given_up_are_killed_and_gone_and_what_waits_never_begin
 
     left = pool.slots.give_up()
 
-    assert [(claim.id, began) for claim, began, _ in left] == [(1, True), (2, False)]
+    assert [(claim.id, *how) for claim, *how in left] == [(1, True, False), (2, False, False)]
     assert all(is_gone(child.pid) for child in children)
     assert pool.outcomes.empty()
+
+
+def test_a_body_that_was_given_up_may_run_on_where_its_child_was_not_seen_to_go(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool.start(1, "p.sleep", given='{"seconds": 600}')
+    wait_until(lambda: any(child.body for child in pool.children), "its body runs")
+    pool.start(2, "p.sleep", given='{"seconds": 600}')
+    with monkeypatch.context() as patch:
+        # As if it sat in the midst of a call to a device, where no signal reaches it.
+        patch.setattr(Child, "kill", lambda _: None)
+        patch.setattr(Child, "reap", lambda _: -9)
+        patch.setattr(supervisor, "GONE_SECONDS", 0.1)
+
+        left = pool.slots.give_up()
+
+    assert [(claim.id, *how) for claim, *how in left] == [(1, True, True), (2, False, False)]
+
+
+def test_a_cancel_may_come_while_claims_do() -> None:
+    pool = Pool(IN_PROCESSES, wire.Setup(["no_such_module"], [], logging.INFO, 10, 64, 2**20, 2**14))
+    canceled = Held(a_claim(-1))
+    is_over = Event()
+
+    def claim() -> None:
+        task = 0
+        while not is_over.is_set():
+            task += 1
+            pool.supervisor.take(Held(a_claim(task)))
+            while len(pool.supervisor._line) > 500 and not is_over.is_set():
+                pool.supervisor._line.popleft()
+
+    claiming = Thread(target=claim, daemon=True)
+    claiming.start()
+    try:
+        for _ in range(10):
+            # So many that the interpreter lets the other thread run in the midst of one.
+            pool.supervisor.cancel([canceled] * 2000)
+            wait_until(lambda: not pool.supervisor._canceled, "all are seen to", 5)
+    finally:
+        is_over.set()
+        claiming.join(10)
+    pool.stop()
 
 
 def test_a_claim_that_was_given_to_a_child_as_it_died_began_nowhere_and_runs_in_the_next(pool: Pool) -> None:
