@@ -109,7 +109,14 @@ def test_a_locked_row_is_skipped_and_found_later(database: Database) -> None:
         await_left(database, [])
 
 
-@pytest.mark.parametrize("action", ["raise exception 'kept for the auditors'", "perform pg_sleep(60)", "return null"])
+@pytest.mark.parametrize(
+    "action",
+    [
+        "raise exception 'kept for the auditors'",
+        pytest.param("perform pg_sleep(60)", marks=pytest.mark.long),
+        "return null",
+    ],
+)
 def test_a_row_that_a_trigger_protects_does_not_stop_the_others(database: Database, action: str) -> None:
     tasks = ended(database, 9)
     protect(database, [tasks[1]], action)

@@ -35,6 +35,7 @@ def bench(*arguments: str | Path, path: str = os.environ["PATH"]) -> str:
     return done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("subjects", SUBJECTS, ids=" ".join)
 def test_every_subject_is_measured_and_reported(subjects: list[str], tmp_path: Path) -> None:
     said = bench(*subjects, "--small", "--out", tmp_path)

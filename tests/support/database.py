@@ -93,6 +93,7 @@ def role_of_its_own(database: Database) -> Iterator[str]:
         create role {role} login;
         grant usage on schema tally to {role};
         grant all on all tables in schema tally to {role};
+        grant usage on all sequences in schema tally to {role};
         grant execute on all functions in schema tally to {role};
         """
     )
