@@ -38,7 +38,7 @@ run: .venv/installed
 	exec .venv/bin/honcho start --port "$${PORT:-8000}"
 
 test: .venv/installed
-	.venv/bin/python -m pytest -n 2
+	.venv/bin/python -m pytest -n 3
 
 faults: .venv/installed
 	.venv/bin/python -m pytest tests/faults -m 'long or not long' -n 4
@@ -77,9 +77,9 @@ check: .venv/installed
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 	.venv/bin/python -m tests.support.schema --check
-	.venv/bin/python -m pytest -n 2
+	.venv/bin/python -m pytest -n 3
 	TALLY_TEST_PG_BIN="$$(.venv/bin/python -c 'from sql.binaries import wheel_binaries; print(wheel_binaries())')" \
-	    .venv/bin/python -m pytest -n 2 tests/sql tests/lifecycle
+	    .venv/bin/python -m pytest -n 3 tests/sql tests/lifecycle
 
 schema: .venv/installed
 	.venv/bin/python -m tests.support.schema
