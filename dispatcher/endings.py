@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dispatcher.context import Cancel, Context
-from dispatcher.failures import Canceled, Failed, Retry, TimeLimitPassed
+from dispatcher.failures import Canceled, Failed, Retry, TimeLimitPassed, message
 from dispatcher.inputs import BadInput
 from dispatcher.kinds import Task
 from dispatcher.messages import Claim, Ending, Outcome
@@ -99,7 +99,7 @@ def _returned(claim: Claim, result: object, limits: Limits) -> Outcome:
     except BrokenRule as error:
         return failed(claim, "result cannot be stored", str(error), limits, Ending.RETURNED)
     except BaseException as error:  # noqa: BLE001 - a value of a body's own class may raise anything while it is read
-        return failed(claim, "result cannot be stored", _message(error), limits, Ending.RETURNED)
+        return failed(claim, "result cannot be stored", _class_and_message(error), limits, Ending.RETURNED)
     return Outcome(claim, TaskState.SUCCEEDED, text, None, Ending.RETURNED)
 
 
@@ -117,11 +117,11 @@ def _raised(claim: Claim, task: Task | None, error: BaseException, cancel: Cance
 def _of_its_own(claim: Claim, task: Task | None, error: BaseException, limits: Limits) -> Outcome:
     """Return the outcome of a body that raised without having been told to stop."""
     if isinstance(error, Failed):
-        return failed(claim, _text(error) or "task failed", None, limits, Ending.RAISED)
+        return failed(claim, message(error) or "task failed", None, limits, Ending.RAISED)
     if isinstance(error, Retry):
         cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-        detail = None if cause is None else _message(cause)
-        outcome = failed(claim, _text(error), detail, limits, Ending.RAISED)
+        detail = None if cause is None else _class_and_message(cause)
+        outcome = failed(claim, message(error), detail, limits, Ending.RAISED)
         return outcome if task is None else again(task, outcome, error.after_seconds)
     log.warning(
         "body.raised task=%d attempt=%d kind=%s\n%s",
@@ -130,20 +130,12 @@ def _of_its_own(claim: Claim, task: Task | None, error: BaseException, limits: L
         claim.kind,
         _traceback(error),
     )
-    outcome = failed(claim, f"task raised {type(error).__name__}", _message(error), limits, Ending.RAISED)
+    outcome = failed(claim, f"task raised {type(error).__name__}", _class_and_message(error), limits, Ending.RAISED)
     return again(task, outcome) if task is not None and task.options.retries(type(error)) else outcome
 
 
-def _message(error: BaseException) -> str:
-    return f"{type(error).__name__}: {_text(error)}"
-
-
-def _text(error: BaseException) -> str:
-    try:
-        # Its own class of text might be returned, with methods that raise later: this is a plain one.
-        return str.__str__(str(error))
-    except BaseException:  # noqa: BLE001 - __str__ is the body's code too
-        return "(its message cannot be read)"
+def _class_and_message(error: BaseException) -> str:
+    return f"{type(error).__name__}: {message(error)}"
 
 
 def _traceback(error: BaseException) -> str:

@@ -47,3 +47,12 @@ def seconds(time: object) -> float:
         return float(time)
     except OverflowError:
         raise ValueError(f"expected seconds or a timedelta, got {time!r}") from None
+
+
+def message(error: BaseException) -> str:
+    """Return what an error says, whose class may be anybody's code. Raises nothing."""
+    try:
+        # Its own class of text might be returned, with methods that raise later: this is a plain one.
+        return str.__str__(str(error))
+    except BaseException:  # noqa: BLE001 - __str__ is somebody's code too
+        return "(its message cannot be read)"

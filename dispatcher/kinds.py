@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, Never, Protocol
 
 from dispatcher.bodies import Body, Run, runner, takes
 from dispatcher.declarations import Backoff, BadDeclaration, Options, checked, kind_name, place
+from dispatcher.failures import message
 from dispatcher.inputs import input_type
 from sql.documents import read
 
@@ -160,17 +161,9 @@ def load(modules: list[str]) -> list[str]:
         except BadDeclaration as error:
             problems.append(f"tasks module {module}: {error}")
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a person's module raises is its problem
-            problems.append(f"tasks module {module}: {_said(error)}{_innermost(module, error)}")
+            said = " ".join(f"{type(error).__name__}: {message(error)}".split())
+            problems.append(f"tasks module {module}: {said}{_innermost(module, error)}")
     return problems
-
-
-def _said(error: BaseException) -> str:
-    """Return an error's class and message, in one line."""
-    try:
-        message = " ".join(str(error).split())
-    except Exception:  # noqa: BLE001 - its class is the module's own code too
-        message = "(its message cannot be read)"
-    return f"{type(error).__name__}: {message}"
 
 
 def _innermost(module: str, error: BaseException) -> str:

@@ -49,8 +49,8 @@ class Slots:
         on_unsure: Callable[[Claim], None],
         clock: Callable[[], float] = clock_with_sleep,
     ) -> None:
-        self._count = count
         """Without a `supervisor` no kind may have slots that are processes, or a time limit."""
+        self._count = count
         self._kinds = kinds
         self._supervisor = supervisor
         self._in_processes = frozenset(kind for kind, task in kinds.items() if task.options.slot == "process")
